@@ -1,0 +1,1 @@
+//! The companion crate for publishers and consumers.

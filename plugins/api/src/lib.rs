@@ -1,0 +1,139 @@
+//! What a Tidegate plugin sees and what it may answer.
+//!
+//! A [`Plugin`] is made once from the configuration. For every client that connects it makes a small
+//! [`Hook`] that lives as long as the connection and is asked about everything the client does, in the
+//! order in which plugins are configured. The first answer other than [`Verdict::Continue`] wins.
+
+use std::borrow::Cow;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// A plugin: the factory of its per-connection hooks.
+pub trait Plugin: Send + Sync + 'static {
+    /// The name used in the configuration, in logs and in metrics.
+    fn name(&self) -> &'static str;
+
+    /// Decides about a client that wants to connect, and makes its hook.
+    ///
+    /// Runs where blocking is allowed when [`Plugin::blocks_on_connect`] says so. Default: everybody may
+    /// connect and nothing is hooked.
+    fn connect(&self, _client: &Client<'_>) -> Result<Option<Box<dyn Hook>>, Refusal> {
+        Ok(None)
+    }
+
+    /// Whether [`Plugin::connect`] computes long enough (over 100 microseconds) to need a thread of its
+    /// own. Default: no.
+    fn blocks_on_connect(&self) -> bool {
+        false
+    }
+
+    /// Reads its files again (SIGHUP). On an error the plugin keeps what it had. Default: nothing to do.
+    fn reload(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// What a plugin keeps for one connection. Every method has a default that lets everything pass.
+pub trait Hook: Send {
+    /// The client publishes a message (a will counts: it is asked about when the client connects).
+    /// Default: [`Verdict::Continue`].
+    fn on_publish(&mut self, _publish: &Publish<'_>) -> Verdict {
+        Verdict::Continue
+    }
+
+    /// The client subscribes to one filter. `Delay` and `Drop` count as `Refuse`.
+    /// Default: [`Verdict::Continue`].
+    fn on_subscribe(&mut self, _subscribe: &Subscribe<'_>) -> Verdict {
+        Verdict::Continue
+    }
+
+    /// The client ended one subscription. Default: nothing.
+    fn on_unsubscribe(&mut self, _filter: &str) {}
+
+    /// The client is gone, whatever the reason. Default: nothing.
+    fn on_disconnect(&mut self) {}
+}
+
+/// A client that wants to connect.
+#[derive(Debug, Clone)]
+pub struct Client<'a> {
+    /// The client identifier, after one was assigned if it came empty.
+    pub id: &'a str,
+    /// The user name, if any.
+    pub user: Option<&'a str>,
+    /// The password, if any.
+    pub password: Option<&'a [u8]>,
+    /// Where it connects from.
+    pub peer: SocketAddr,
+    /// The common name of its verified TLS certificate, if it showed one.
+    pub certificate: Option<&'a str>,
+    /// Protocol level: 4 (3.1.1) or 5.
+    pub level: u8,
+}
+
+/// A message that a client publishes.
+#[derive(Debug, Clone, Copy)]
+pub struct Publish<'a> {
+    /// The topic, aliases resolved.
+    pub topic: &'a str,
+    /// The payload.
+    pub payload: &'a [u8],
+    /// 0, 1 or 2.
+    pub qos: u8,
+    /// Whether it is to be retained.
+    pub retain: bool,
+}
+
+/// One filter that a client subscribes to.
+#[derive(Debug, Clone, Copy)]
+pub struct Subscribe<'a> {
+    /// The topic filter, without `$share/group/`.
+    pub filter: &'a str,
+    /// The shared group, if any.
+    pub group: Option<&'a str>,
+    /// The QoS asked for.
+    pub qos: u8,
+}
+
+/// What is to happen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Go on.
+    Continue,
+    /// Ask again after this long; what follows from this client waits too, its pings are answered.
+    Delay(Duration),
+    /// Acknowledge it, but throw it away; counted.
+    Drop,
+    /// Answer with this reason and go on with the connection.
+    Refuse(Refusal),
+    /// Close the connection with this reason.
+    Close(Refusal),
+}
+
+/// Why something is not done. Not an error: the client may be told when to try again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The MQTT 5 reason code; translated for MQTT 3.1.1 clients.
+    pub code: u8,
+    /// A short text for people, sent as reason string to MQTT 5 clients.
+    pub reason: Cow<'static, str>,
+    /// When trying again may help.
+    pub retry_after: Option<Duration>,
+}
+
+impl Refusal {
+    /// 0x86: the server does not accept the user name or password.
+    pub fn bad_credentials() -> Self {
+        Self { code: 0x86, reason: "bad user name or password".into(), retry_after: None }
+    }
+
+    /// 0x87: the client is not authorised to do this.
+    pub fn not_authorized(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self { code: 0x87, reason: reason.into(), retry_after: None }
+    }
+
+    /// 0x97: more than allowed; `retry_after` says when it will be.
+    pub fn quota_exceeded(reason: impl Into<Cow<'static, str>>, retry_after: Duration) -> Self {
+        Self { code: 0x97, reason: reason.into(), retry_after: Some(retry_after) }
+    }
+}

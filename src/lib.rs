@@ -1,0 +1,4 @@
+//! Tidegate: an MQTT broker and proxy that keeps an IoT system fast when its consumers cannot keep up.
+
+pub mod config;
+pub mod wire;
