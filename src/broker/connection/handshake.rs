@@ -1,0 +1,263 @@
+//! From the first byte to CONNACK.
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_plugin::{Publish, Verdict};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::alias::{InboundAliases, OutboundAliases};
+use super::{Connection, Ending};
+use crate::broker::Broker;
+use crate::broker::lifecycle::Owner;
+use crate::broker::window::Window;
+use crate::chain::{Candidate, Hooks};
+use crate::listen::Stream;
+use crate::wire::{Connack, Connect, Encoder, Packet, ReasonCode, Version, Will, WireError, decode, frame};
+
+/// Reads CONNECT and answers it. `None` when there is no connection to serve.
+pub(super) async fn accept(broker: Arc<Broker>, mut stream: Stream) -> Option<Connection> {
+    let patience = Duration::from_secs(broker.settings.listen.connect_timeout.into());
+    let mut input = Vec::new();
+    let read = tokio::time::timeout(patience, read_connect(&broker, &mut stream, &mut input)).await;
+    let connect = match read {
+        Ok(Ok(connect)) => connect,
+        Ok(Err(None)) => return None,
+        Ok(Err(Some(error))) => {
+            tracing::debug!(peer = %stream.peer(), %error, "refused");
+            broker.stats.protocol_errors.add(1);
+            broker.stats.connects_refused.add(1);
+            answer_bad_connect(&mut stream, &input, error).await;
+            return None;
+        }
+        Err(_) => {
+            tracing::debug!(peer = %stream.peer(), "no CONNECT in time");
+            return None;
+        }
+    };
+    let encoder = Encoder {
+        version: connect.version,
+        maximum: connect.maximum_packet_size.unwrap_or(u32::MAX),
+        problem_information: connect.request_problem_information,
+    };
+    match admit(&broker, &stream, &connect).await {
+        Ok(admitted) => Some(establish(broker, stream, input, encoder, *connect, admitted)),
+        Err(refusal) => {
+            broker.stats.connects_refused.add(1);
+            tracing::info!(peer = %stream.peer(), client = connect.client_id, reason = %refusal.text, "connection refused");
+            let connack =
+                Connack { reason: refusal.reason, reason_string: Some(&refusal.text), ..Connack::default() };
+            let mut output = Vec::new();
+            encoder.connack(&mut output, &connack);
+            last_words(&mut stream, &output).await;
+            None
+        }
+    }
+}
+
+struct Admitted {
+    hooks: Hooks,
+    client_id: Arc<str>,
+    assigned: bool,
+    user: Option<Arc<str>>,
+}
+
+struct Refused {
+    reason: ReasonCode,
+    text: String,
+}
+
+impl Refused {
+    fn new(reason: ReasonCode, text: impl Into<String>) -> Self {
+        Self { reason, text: text.into() }
+    }
+}
+
+/// `Err(None)`: the client went away without saying anything wrong.
+async fn read_connect(
+    broker: &Broker,
+    stream: &mut Stream,
+    input: &mut Vec<u8>,
+) -> Result<Box<Connect>, Option<WireError>> {
+    let maximum = broker.settings.session.max_packet_size as usize;
+    let mut chunk = [0; 2048];
+    loop {
+        if let Some(found) = frame(input, maximum).map_err(Some)? {
+            let end = found.header + found.body;
+            let packet = decode(None, found, &input[found.header..end]).map_err(Some)?;
+            let Packet::Connect(connect) = packet else {
+                return Err(Some(WireError::protocol("the first packet is not CONNECT")));
+            };
+            input.drain(..end);
+            return Ok(connect);
+        }
+        match stream.read(&mut chunk).await {
+            Ok(0) | Err(_) => return Err(None),
+            Ok(count) => {
+                broker.stats.bytes_received.add(count as u64);
+                input.extend_from_slice(&chunk[..count]);
+            }
+        }
+    }
+}
+
+/// A client whose CONNECT can't be read is told why where its version has a way to.
+async fn answer_bad_connect(stream: &mut Stream, input: &[u8], error: WireError) {
+    let v5 = input.windows(7).take(6).any(|bytes| bytes == b"\0\x04MQTT\x05");
+    let version = if v5 { Version::V5 } else { Version::V311 };
+    if input.first().is_none_or(|first| first >> 4 != 1) || !v5 && error.reason != ReasonCode::UNSUPPORTED_PROTOCOL_VERSION {
+        return;
+    }
+    let encoder = Encoder { version, maximum: u32::MAX, problem_information: true };
+    let mut output = Vec::new();
+    let connack = Connack { reason: error.reason, reason_string: Some(error.what), ..Connack::default() };
+    encoder.connack(&mut output, &connack);
+    last_words(stream, &output).await;
+}
+
+async fn last_words(stream: &mut Stream, bytes: &[u8]) {
+    let write = async {
+        stream.write_all(bytes).await?;
+        stream.shutdown().await
+    };
+    // a client that does not take its refusal is closed without
+    let _ = tokio::time::timeout(Duration::from_secs(2), write).await;
+}
+
+async fn admit(broker: &Broker, stream: &Stream, connect: &Connect) -> Result<Admitted, Refused> {
+    if broker.draining() {
+        return Err(Refused::new(ReasonCode::SERVER_UNAVAILABLE, "the server is shutting down"));
+    }
+    if let Some(method) = &connect.authentication_method {
+        let text = format!("authentication method {method:?} is not supported");
+        return Err(Refused::new(ReasonCode::BAD_AUTHENTICATION_METHOD, text));
+    }
+    let assigned = connect.client_id.is_empty();
+    if assigned && connect.version == Version::V311 && !connect.clean_start {
+        let text = "an empty client identifier needs a clean session";
+        return Err(Refused::new(ReasonCode::CLIENT_IDENTIFIER_NOT_VALID, text));
+    }
+    if connect.client_id.len() > broker.settings.session.max_client_id {
+        let text = format!("the client identifier is longer than {} bytes", broker.settings.session.max_client_id);
+        return Err(Refused::new(ReasonCode::CLIENT_IDENTIFIER_NOT_VALID, text));
+    }
+    let client_id: Arc<str> = if assigned { fresh_client_id().into() } else { connect.client_id.as_str().into() };
+    let candidate = Candidate {
+        id: Arc::clone(&client_id),
+        user: connect.user.clone(),
+        password: connect.password.clone(),
+        peer: stream.peer(),
+        certificate: stream.certificate().map(str::to_owned),
+        level: if connect.version == Version::V5 { 5 } else { 4 },
+    };
+    let user = candidate.user.as_deref().or(candidate.certificate.as_deref()).map(Arc::from);
+    let asked = broker.chain.connect(Arc::new(candidate)).await;
+    let mut hooks = asked.map_err(|refusal| Refused::new(ReasonCode(refusal.code), refusal.reason))?;
+    if let Some(will) = &connect.will {
+        ask_about_will(&mut hooks, will)?;
+    }
+    Ok(Admitted { hooks, client_id, assigned, user })
+}
+
+fn ask_about_will(hooks: &mut Hooks, will: &Will) -> Result<(), Refused> {
+    if super::packets::reserved(&will.topic) {
+        return Err(Refused::new(ReasonCode::NOT_AUTHORIZED, "the will's topic is reserved"));
+    }
+    let publish =
+        Publish { topic: &will.topic, payload: &will.payload, qos: will.qos as u8, retain: will.retain };
+    match hooks.on_publish(&publish) {
+        Verdict::Refuse(refusal) | Verdict::Close(refusal) => {
+            Err(Refused::new(ReasonCode(refusal.code), format!("the will is refused: {}", refusal.reason)))
+        }
+        Verdict::Continue | Verdict::Delay(_) | Verdict::Drop => Ok(()),
+    }
+}
+
+fn establish(
+    broker: Arc<Broker>,
+    stream: Stream,
+    input: Vec<u8>,
+    encoder: Encoder,
+    connect: Connect,
+    admitted: Admitted,
+) -> Connection {
+    let settings = &broker.settings.session;
+    let now = broker.clock.now();
+    let v5 = connect.version == Version::V5;
+    let limit = settings.max_keep_alive;
+    let told_keep_alive =
+        (v5 && limit != 0 && (connect.keep_alive == 0 || connect.keep_alive > limit)).then_some(limit);
+    let keep_alive = told_keep_alive.unwrap_or(connect.keep_alive);
+    let expiry = connect.session_expiry.min(settings.max_expiry);
+    let clean_start = connect.clean_start;
+    let owner = Owner { clean_start, expiry, user: admitted.user, will: connect.will.map(Box::new) };
+    let attached = broker.attach(&admitted.client_id, owner);
+    let mut output = Vec::with_capacity(128);
+    let connack = Connack {
+        session_present: attached.present,
+        reason: ReasonCode::SUCCESS,
+        session_expiry: (expiry != connect.session_expiry).then_some(expiry),
+        receive_maximum: Some(settings.receive_maximum),
+        maximum_packet_size: Some(settings.max_packet_size),
+        assigned_client_id: admitted.assigned.then_some(&*admitted.client_id),
+        topic_alias_maximum: Some(settings.topic_alias_maximum),
+        server_keep_alive: told_keep_alive,
+        ..Connack::default()
+    };
+    encoder.connack(&mut output, &connack);
+    broker.stats.connects.add(1);
+    tracing::debug!(client = %admitted.client_id, peer = %stream.peer(), v5, present = attached.present, "connected");
+    let session = attached.session;
+    let window = Window::new(connect.receive_maximum.min(settings.max_inflight));
+    let resend = resume(&broker, &session, &window);
+    let gate = broker.gates.open(session.number);
+    let outbound_aliases = OutboundAliases::new(connect.topic_alias_maximum.min(settings.topic_alias_maximum));
+    let mut connection = Connection {
+        stream,
+        session,
+        number: attached.connection,
+        gate,
+        hooks: admitted.hooks,
+        encoder,
+        window,
+        silence: u64::from(keep_alive) * 1500,
+        seen: now,
+        timer: Pin::from(Box::new(tokio::time::sleep(Duration::from_secs(3600)))),
+        timer_at: 0,
+        input_ready: !input.is_empty(),
+        input,
+        output,
+        written: 0,
+        unflushed: false,
+        held: None,
+        offered: None,
+        inbound_aliases: InboundAliases::default(),
+        outbound_aliases,
+        resend,
+        ending: Ending::No,
+        will: true,
+        broker,
+    };
+    connection.arm(now + if connection.silence > 0 { connection.silence } else { super::IDLE_TIMER });
+    connection
+}
+
+/// What a resumed session sends again, in order; its groups may give it messages again.
+fn resume(broker: &Broker, session: &crate::broker::session::Session, window: &Window) -> VecDeque<u16> {
+    let state = session.state.lock();
+    for subscription in state.subscriptions.values() {
+        if let crate::broker::tree::Target::Group(group) = &subscription.target {
+            group.resume(session.number, window.size(), broker.clock.now(), &broker.limits);
+        }
+    }
+    state.inflight.in_order().into()
+}
+
+/// An identifier that nobody can guess: 128 bits from the standard library's random hash keys.
+fn fresh_client_id() -> String {
+    let random = || RandomState::new().build_hasher().finish();
+    format!("tide-{:016x}{:016x}", random(), random())
+}

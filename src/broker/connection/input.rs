@@ -1,0 +1,299 @@
+//! Reading: from bytes to packets, and what happens to packets of a held publisher.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, ReadBuf};
+
+use super::{Connection, Ending, HeldInput, OUTPUT_LIMIT, Offered, Scratch};
+use crate::broker::clock::Millis;
+use crate::broker::gate::Held;
+use crate::broker::session::State;
+use crate::wire::{Frame, Packet, WireError, decode, frame};
+
+/// What a packet's handler says about the packets after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Go on.
+    Go,
+    /// This one must wait until this moment.
+    Wait(Millis),
+    /// There is nothing after it.
+    Stop,
+}
+
+impl Connection {
+    /// Handles what came, as far as it may; reads more. `true` when something was done.
+    pub(super) fn poll_input(
+        &mut self,
+        cx: &mut Context<'_>,
+        scratch: &mut Scratch,
+        state: &mut State,
+        now: Millis,
+    ) -> bool {
+        if matches!(self.ending, Ending::Closing(_) | Ending::Over) {
+            return false;
+        }
+        if self.offered.is_some() && !self.offer_again(cx) {
+            return false;
+        }
+        let mut progress = self.release_held(cx, scratch, state, now);
+        if self.input_ready && !self.reading_paused() && self.offered.is_none() {
+            progress = true;
+            let input = std::mem::take(&mut self.input);
+            self.handle_bytes(&input, cx, scratch, state, now);
+        }
+        progress | (self.may_read() && self.read(cx, scratch, state, now))
+    }
+
+    /// Whether input waits because the publisher is held and enough is kept already.
+    pub(super) fn reading_paused(&self) -> bool {
+        self.held.as_ref().is_some_and(|held| held.bytes > self.broker.settings.listen.max_buffer)
+    }
+
+    fn may_read(&self) -> bool {
+        self.ending == Ending::No
+            && !self.input_ready
+            && self.offered.is_none()
+            && !self.reading_paused()
+            && self.output.len() - self.written < OUTPUT_LIMIT
+    }
+
+    fn read(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch, state: &mut State, now: Millis) -> bool {
+        let mut memory = std::mem::take(&mut scratch.read);
+        let mut buffer = ReadBuf::new(&mut memory);
+        let polled = Pin::new(&mut self.stream).poll_read(cx, &mut buffer);
+        let count = buffer.filled().len();
+        let progress = match polled {
+            Poll::Pending => false,
+            Poll::Ready(Ok(())) if count > 0 => {
+                self.seen = now;
+                self.broker.stats.bytes_received.add(count as u64);
+                if self.input.is_empty() {
+                    self.handle_bytes(&memory[..count], cx, scratch, state, now);
+                } else {
+                    let mut input = std::mem::take(&mut self.input);
+                    input.extend_from_slice(&memory[..count]);
+                    self.handle_bytes(&input, cx, scratch, state, now);
+                }
+                true
+            }
+            // closed or broken: what came before still counts
+            Poll::Ready(_) => {
+                self.ending = Ending::NoInput;
+                true
+            }
+        };
+        scratch.read = memory;
+        progress
+    }
+
+    /// Handles the whole packets in `bytes`; keeps the rest.
+    fn handle_bytes(
+        &mut self,
+        bytes: &[u8],
+        cx: &mut Context<'_>,
+        scratch: &mut Scratch,
+        state: &mut State,
+        now: Millis,
+    ) {
+        let maximum = self.broker.settings.session.max_packet_size as usize;
+        let mut at = 0;
+        self.input_ready = false;
+        self.start_batch(scratch);
+        loop {
+            if self.reading_paused() || self.offered.is_some() {
+                self.input_ready = true;
+                break;
+            }
+            let found = match frame(&bytes[at..], maximum) {
+                Ok(Some(found)) => found,
+                Ok(None) => break,
+                Err(error) => {
+                    self.protocol_error(error, now);
+                    break;
+                }
+            };
+            let body = &bytes[at + found.header..at + found.header + found.body];
+            at += found.header + found.body;
+            if self.handle_or_hold(found, body, cx, scratch, state, now) == Next::Stop {
+                at = bytes.len();
+                break;
+            }
+        }
+        self.finish_batch(cx, scratch, now);
+        self.input.extend_from_slice(&bytes[at..]);
+    }
+
+    fn handle_or_hold(
+        &mut self,
+        found: Frame,
+        body: &[u8],
+        cx: &mut Context<'_>,
+        scratch: &mut Scratch,
+        state: &mut State,
+        now: Millis,
+    ) -> Next {
+        let packet = match decode(Some(self.encoder.version), found, body) {
+            Ok(packet) => packet,
+            Err(error) => {
+                self.protocol_error(error, now);
+                return Next::Stop;
+            }
+        };
+        let waits = match &packet {
+            Packet::Publish(_) => self.held.is_some() || self.gate.held(now).is_some(),
+            Packet::PubAck(_) | Packet::PubRec(_) | Packet::PubRel(_) | Packet::PubComp(_) | Packet::PingReq => false,
+            _ => self.held.is_some(),
+        };
+        if waits {
+            if self.receive_maximum_exceeded(&packet, state) {
+                self.protocol_error(super::packets::RECEIVE_MAXIMUM, now);
+                return Next::Stop;
+            }
+            self.hold(found, &packet, body);
+            return Next::Go;
+        }
+        match self.handle(&packet, cx, scratch, state, now) {
+            Next::Wait(until) => {
+                self.hold(found, &packet, body);
+                self.held.get_or_insert_default().until = until;
+                self.arm(until);
+                Next::Go
+            }
+            next => next,
+        }
+    }
+
+    fn hold(&mut self, found: Frame, packet: &Packet<'_>, body: &[u8]) {
+        let held = self.held.get_or_insert_default();
+        held.bytes += body.len() + std::mem::size_of::<(Frame, Box<[u8]>)>();
+        held.acknowledged += usize::from(matches!(packet, Packet::Publish(publish) if publish.packet_id != 0));
+        held.packets.push_back((found, body.into()));
+    }
+
+    /// Handles held packets as far as the gate allows; registers for the moment when it does.
+    fn release_held(
+        &mut self,
+        cx: &mut Context<'_>,
+        scratch: &mut Scratch,
+        state: &mut State,
+        now: Millis,
+    ) -> bool {
+        let Some(held) = &self.held else { return false };
+        if held.until > now {
+            self.arm(held.until);
+            return false;
+        }
+        match self.gate.held_or_wake(now, cx.waker()) {
+            Some(Held::Until(until)) => {
+                self.arm(until);
+                return false;
+            }
+            Some(Held::ByQueue) => return false,
+            None => {}
+        }
+        let Some(mut held) = self.held.take() else { return false };
+        self.start_batch(scratch);
+        while self.offered.is_none()
+            && let Some((found, body)) = held.packets.pop_front()
+        {
+            match self.handle_held(found, &body, cx, scratch, state, now) {
+                Next::Go => {}
+                Next::Wait(until) => {
+                    held.packets.push_front((found, body));
+                    held.until = until;
+                    self.arm(until);
+                    break;
+                }
+                Next::Stop => {
+                    held.packets.clear();
+                    break;
+                }
+            }
+        }
+        self.finish_batch(cx, scratch, now);
+        if !held.packets.is_empty() {
+            self.held = Some(Box::new(HeldInput::again(*held)));
+        }
+        true
+    }
+
+    fn handle_held(
+        &mut self,
+        found: Frame,
+        body: &[u8],
+        cx: &mut Context<'_>,
+        scratch: &mut Scratch,
+        state: &mut State,
+        now: Millis,
+    ) -> Next {
+        match decode(Some(self.encoder.version), found, body) {
+            Ok(packet) => self.handle(&packet, cx, scratch, state, now),
+            // it was decoded before it was held
+            Err(error) => {
+                self.protocol_error(error, now);
+                Next::Stop
+            }
+        }
+    }
+
+    /// The client broke the rules: it is told which, and leaves.
+    pub(super) fn protocol_error(&mut self, error: WireError, now: Millis) {
+        self.broker.stats.protocol_errors.add(1);
+        tracing::info!(client = %self.session.client_id, %error, "closed for a protocol error");
+        self.close(error.reason, Some(error.what), now);
+    }
+
+    fn start_batch(&mut self, scratch: &mut Scratch) {
+        scratch.batch.start(self.session.number);
+        scratch.ordinal = None;
+        scratch.acks.clear();
+    }
+
+    /// Gives the batch to the spine; its acknowledgements are sent once it is accepted.
+    pub(super) fn finish_batch(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch, now: Millis) {
+        self.settle_finished(scratch, now);
+        if scratch.batch.is_empty() {
+            self.output.extend_from_slice(&scratch.acks);
+            scratch.acks.clear();
+            return;
+        }
+        let count = scratch.batch.count() as u64;
+        match self.broker.spine.offer(self.session.number, scratch.batch.finish(), cx.waker()) {
+            Ok(()) => {
+                self.broker.stats.published.add(count);
+                self.output.extend_from_slice(&scratch.acks);
+            }
+            Err(batch) => self.offered = Some(Box::new(Offered { batch, acks: scratch.acks.clone(), count })),
+        }
+        self.start_batch(scratch);
+    }
+
+    fn offer_again(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(mut offered) = self.offered.take() else { return true };
+        match self.broker.spine.offer(self.session.number, std::mem::take(&mut offered.batch), cx.waker()) {
+            Ok(()) => {
+                self.broker.stats.published.add(offered.count);
+                self.output.extend_from_slice(&offered.acks);
+                true
+            }
+            Err(batch) => {
+                offered.batch = batch;
+                self.offered = Some(offered);
+                false
+            }
+        }
+    }
+}
+
+impl HeldInput {
+    /// What is left, counted anew.
+    fn again(mut self) -> Self {
+        let size = |(_, body): &(Frame, Box<[u8]>)| body.len() + std::mem::size_of::<(Frame, Box<[u8]>)>();
+        self.bytes = self.packets.iter().map(size).sum();
+        let acknowledged = |(found, _): &&(Frame, Box<[u8]>)| found.first >> 4 == 3 && found.first & 6 != 0;
+        self.acknowledged = self.packets.iter().filter(acknowledged).count();
+        self
+    }
+}

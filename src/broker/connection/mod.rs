@@ -1,0 +1,252 @@
+//! One client's connection: reads, answers, delivers, writes. A state machine polled by one task.
+//!
+//! An idle connection holds no buffers: reading, encoding and batching use memory that belongs to the thread, and
+//! only what could not be finished stays with the connection.
+
+mod alias;
+mod deliver;
+mod handshake;
+mod input;
+mod output;
+mod packets;
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use tokio::time::Sleep;
+
+use self::alias::{InboundAliases, OutboundAliases};
+use super::Broker;
+use super::clock::Millis;
+use super::gate::Gate;
+use super::group::Group;
+use super::message::BatchWriter;
+use super::queue::Entry;
+use super::session::{Session, State};
+use super::window::Window;
+use crate::chain::Hooks;
+use crate::listen::Stream;
+use crate::wire::{Encoder, Frame, ReasonCode};
+
+/// Serves one client until its connection ends.
+pub async fn serve(broker: Arc<Broker>, stream: Stream) {
+    // boxed, so that an established connection does not carry the memory its handshake needed
+    let Some(mut connection) = Box::pin(handshake::accept(broker, stream)).await else { return };
+    std::future::poll_fn(|cx| connection.poll(cx)).await;
+    connection.end();
+}
+
+/// Bytes encoded ahead of what the socket takes.
+const OUTPUT_TARGET: usize = 64 * 1024;
+/// Answers waiting for the socket before nothing more is read.
+const OUTPUT_LIMIT: usize = 256 * 1024;
+/// Bytes read at a time.
+const READ_SIZE: usize = 64 * 1024;
+/// How long a closing connection may take to send its last bytes.
+const LINGER: Millis = 2_000;
+
+struct Connection {
+    broker: Arc<Broker>,
+    stream: Stream,
+    session: Arc<Session>,
+    /// Tells it from the session's earlier and later connections.
+    number: u64,
+    gate: Arc<Gate>,
+    hooks: Hooks,
+    encoder: Encoder,
+    window: Window,
+    /// The client's keep-alive, times 1.5; 0 is none.
+    silence: Millis,
+    /// When bytes last passed in either direction.
+    seen: Millis,
+    timer: Pin<Box<Sleep>>,
+    timer_at: Millis,
+    /// Bytes of an unfinished packet, or of packets behind too many held ones.
+    input: Vec<u8>,
+    /// Whether `input` may hold whole packets.
+    input_ready: bool,
+    /// Encoded and not yet taken by the socket, from `written` on.
+    output: Vec<u8>,
+    written: usize,
+    unflushed: bool,
+    held: Option<Box<HeldInput>>,
+    /// A batch that the spine had no room for, with its acknowledgements.
+    offered: Option<Box<Offered>>,
+    inbound_aliases: InboundAliases,
+    outbound_aliases: OutboundAliases,
+    /// Identifiers to be sent again on a resumed session, in order.
+    resend: VecDeque<u16>,
+    ending: Ending,
+    /// The will counts unless the client says goodbye.
+    will: bool,
+}
+
+/// Packets that wait because the publisher is held.
+#[derive(Default)]
+struct HeldInput {
+    packets: VecDeque<(Frame, Box<[u8]>)>,
+    bytes: usize,
+    /// QoS 1 and 2 messages among them.
+    acknowledged: usize,
+    /// Not before this moment, by a plugin's decision.
+    until: Millis,
+}
+
+struct Offered {
+    batch: Bytes,
+    acks: Vec<u8>,
+    count: u64,
+}
+
+/// How far the end of the connection is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    /// Not in sight.
+    No,
+    /// The client sends nothing more; what it sent is still handled.
+    NoInput,
+    /// Only what is encoded is still written, until this moment at the latest.
+    Closing(Millis),
+    /// Nothing more can be done.
+    Over,
+}
+
+/// Memory of the thread, lent to whichever connection is polled.
+struct Scratch {
+    read: Box<[u8]>,
+    batch: BatchWriter,
+    /// Moment of acceptance of the batch.
+    ordinal: Option<u64>,
+    acks: Vec<u8>,
+    entries: Vec<Entry>,
+    output: Vec<u8>,
+    /// Whether the client acknowledged something, and how much for which group.
+    acknowledged: bool,
+    finished: Vec<(Arc<Group>, u64)>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch {
+        read: vec![0; READ_SIZE].into(),
+        batch: BatchWriter::default(),
+        ordinal: None,
+        acks: Vec::new(),
+        entries: Vec::new(),
+        output: Vec::new(),
+        acknowledged: false,
+        finished: Vec::new(),
+    });
+}
+
+impl Connection {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        SCRATCH.with_borrow_mut(|scratch| {
+            if self.output.is_empty() {
+                self.output = std::mem::take(&mut scratch.output);
+            }
+            let session = Arc::clone(&self.session);
+            let poll = self.poll_with(cx, scratch, &mut session.state.lock());
+            self.return_output(scratch);
+            poll
+        })
+    }
+
+    fn poll_with(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch, state: &mut State) -> Poll<()> {
+        loop {
+            let now = self.broker.clock.now();
+            self.check_ownership(state, now);
+            self.check_timer(cx, now);
+            let mut progress = self.poll_input(cx, scratch, state, now);
+            progress |= self.deliver(scratch, state, now);
+            progress |= self.poll_output(cx, now);
+            match self.ending {
+                Ending::Over => return Poll::Ready(()),
+                Ending::Closing(_) if self.output.is_empty() && !self.unflushed => return Poll::Ready(()),
+                Ending::NoInput if self.held.is_none() && self.offered.is_none() && !self.input_ready => {
+                    return Poll::Ready(());
+                }
+                _ if progress => {}
+                _ if !self.session.queue.wait(cx.waker()) && self.may_deliver(state) => {}
+                _ => return Poll::Pending,
+            }
+        }
+    }
+
+    /// A connection leaves when its session belongs to another one, or when the gateway stops.
+    fn check_ownership(&mut self, state: &mut State, now: Millis) {
+        if state.connection != self.number {
+            self.will = false;
+            self.close(ReasonCode::SESSION_TAKEN_OVER, None, now);
+        } else if self.broker.draining() {
+            self.close(ReasonCode::SERVER_SHUTTING_DOWN, None, now);
+        }
+    }
+
+    fn check_timer(&mut self, cx: &mut Context<'_>, now: Millis) {
+        while self.timer.as_mut().poll_unpin(cx).is_ready() {
+            let fired = std::mem::take(&mut self.timer_at);
+            match self.ending {
+                Ending::Closing(until) if now >= until => {
+                    self.ending = Ending::Over;
+                    return;
+                }
+                Ending::Closing(until) => self.arm(until),
+                _ if self.silence > 0 && now >= self.seen + self.silence && !self.reading_paused() => {
+                    self.broker.stats.keep_alive_timeouts.add(1);
+                    self.close(ReasonCode::KEEP_ALIVE_TIMEOUT, None, now);
+                }
+                _ if self.silence > 0 => self.arm((self.seen + self.silence).max(now + 1)),
+                _ => self.arm(now + IDLE_TIMER),
+            }
+            debug_assert!(fired > 0 || self.timer_at > 0);
+        }
+    }
+
+    /// Sets the timer to a moment, if that is earlier than what it is set to.
+    fn arm(&mut self, at: Millis) {
+        if self.timer_at == 0 || at < self.timer_at {
+            self.timer_at = at;
+            self.timer.as_mut().reset(self.broker.clock.instant(at).into());
+        }
+    }
+
+    /// Ends the connection for a reason of ours: tells the client, writes what is encoded, then closes.
+    fn close(&mut self, reason: ReasonCode, text: Option<&str>, now: Millis) {
+        if matches!(self.ending, Ending::Closing(_) | Ending::Over) {
+            return;
+        }
+        self.encoder.disconnect(&mut self.output, reason, text, None);
+        self.ending = Ending::Closing(now + LINGER);
+        self.held = None;
+        self.offered = None;
+        self.timer_at = 0;
+        self.arm(now + LINGER);
+        tracing::debug!(client = %self.session.client_id, reason = format_args!("0x{:02x}", reason.0), text, "closing");
+    }
+
+    fn end(mut self) {
+        self.hooks.on_disconnect();
+        self.broker.gates.close(self.session.number, &self.gate);
+        self.broker.detach(&self.session, self.number, self.will);
+        self.broker.stats.disconnects.add(1);
+        tracing::debug!(client = %self.session.client_id, "disconnected");
+    }
+}
+
+/// The timer of a connection without keep-alive only has to exist.
+const IDLE_TIMER: Millis = 24 * 3600 * 1000;
+
+/// `Future::poll` on a boxed timer, by name.
+trait PollUnpin {
+    fn poll_unpin(self, cx: &mut Context<'_>) -> Poll<()>;
+}
+
+impl PollUnpin for Pin<&mut Sleep> {
+    fn poll_unpin(self, cx: &mut Context<'_>) -> Poll<()> {
+        std::future::Future::poll(self, cx)
+    }
+}

@@ -1,0 +1,307 @@
+//! What each packet from a client does.
+
+use std::sync::Arc;
+use std::task::Context;
+
+use tidegate_plugin as plugin;
+use tidegate_plugin::Verdict;
+
+use super::input::Next;
+use super::{Connection, Scratch};
+use crate::broker::clock::Millis;
+use crate::broker::inflight::Stage;
+use crate::broker::lifecycle::expiry_moment;
+use crate::broker::message::Parts;
+use crate::broker::queue::Extra;
+use crate::broker::session::State;
+use crate::broker::topic;
+use crate::wire::{Ack, Disconnect, Packet, Publish, QoS, ReasonCode, Subscribe, Unsubscribe, Version, WireError};
+
+/// More QoS 1 and 2 messages at a time than we said.
+pub(super) const RECEIVE_MAXIMUM: WireError = WireError {
+    reason: ReasonCode::RECEIVE_MAXIMUM_EXCEEDED,
+    what: "more unacknowledged messages than the server's Receive Maximum",
+};
+
+/// Topics that only the gateway itself publishes to.
+pub(super) fn reserved(topic: &str) -> bool {
+    topic.starts_with("$SYS/") || topic.starts_with("$tide/")
+}
+
+impl Connection {
+    /// Does what a packet asks for.
+    pub(super) fn handle(
+        &mut self,
+        packet: &Packet<'_>,
+        cx: &mut Context<'_>,
+        scratch: &mut Scratch,
+        state: &mut State,
+        now: Millis,
+    ) -> Next {
+        match packet {
+            Packet::Publish(publish) => return self.publish(publish, scratch, state, now),
+            Packet::PubAck(ack) => self.puback(*ack, scratch, state, now),
+            Packet::PubRec(ack) => self.pubrec(*ack, scratch, state, now),
+            Packet::PubRel(ack) => self.pubrel(*ack, scratch, state),
+            Packet::PubComp(ack) => self.pubcomp(*ack, scratch, state, now),
+            Packet::PingReq => self.encoder.pingresp(&mut self.output),
+            Packet::Subscribe(subscribe) => {
+                // what was published before must count as before
+                self.finish_batch(cx, scratch, now);
+                self.subscribe(subscribe, state);
+            }
+            Packet::Unsubscribe(unsubscribe) => {
+                self.finish_batch(cx, scratch, now);
+                self.unsubscribe(unsubscribe, state);
+            }
+            Packet::Disconnect(disconnect) => return self.disconnect(disconnect, state, now),
+            Packet::Connect(_) => return self.broken(WireError::protocol("a second CONNECT"), now),
+            Packet::Auth(_) => {
+                return self.broken(WireError::protocol("AUTH without an authentication method in CONNECT"), now);
+            }
+        }
+        Next::Go
+    }
+
+    fn broken(&mut self, error: WireError, now: Millis) -> Next {
+        self.protocol_error(error, now);
+        Next::Stop
+    }
+
+    /// Whether this message is one more than the client may have unacknowledged.
+    pub(super) fn receive_maximum_exceeded(&self, packet: &Packet<'_>, state: &State) -> bool {
+        let Packet::Publish(publish) = packet else { return false };
+        let waiting = state.received.len() + self.held.as_ref().map_or(0, |held| held.acknowledged);
+        publish.qos != QoS::AtMostOnce
+            && self.encoder.version == Version::V5
+            && waiting >= usize::from(self.broker.settings.session.receive_maximum)
+            && !state.received.contains(&publish.packet_id)
+    }
+
+    fn publish(&mut self, publish: &Publish<'_>, scratch: &mut Scratch, state: &mut State, now: Millis) -> Next {
+        if self.receive_maximum_exceeded(&Packet::Publish(*publish), state) {
+            return self.broken(RECEIVE_MAXIMUM, now);
+        }
+        if let Some(error) = self.learn_alias(publish) {
+            return self.broken(error, now);
+        }
+        if publish.qos == QoS::ExactlyOnce && state.received.contains(&publish.packet_id) {
+            // sent again: we have it
+            self.encoder.pubrec(&mut scratch.acks, publish.packet_id, ReasonCode::SUCCESS, None, &[]);
+            return Next::Go;
+        }
+        let alias = publish.properties.topic_alias;
+        let topic = match (publish.topic, alias) {
+            ("", Some(alias)) => self.inbound_aliases.get(alias).unwrap_or_default(),
+            (topic, _) => topic,
+        };
+        let question =
+            plugin::Publish { topic, payload: publish.payload, qos: publish.qos as u8, retain: publish.retain };
+        let verdict = if reserved(topic) {
+            Verdict::Refuse(plugin::Refusal::not_authorized("the topic is reserved for the server"))
+        } else {
+            self.hooks.on_publish(&question)
+        };
+        match verdict {
+            Verdict::Continue => {
+                let parts = Parts {
+                    topic,
+                    properties: &[],
+                    payload: publish.payload,
+                    qos: publish.qos,
+                    retain: publish.retain,
+                    ordinal: 0,
+                    expires: expiry_moment(now, publish.properties.message_expiry),
+                };
+                let ordinal = if publish.retain {
+                    let mut properties = Vec::new();
+                    publish.properties.write_forwarded(&mut properties);
+                    self.broker.retain(self.session.number, Parts { properties: &properties, ..parts })
+                } else {
+                    self.batch_ordinal(scratch)
+                };
+                scratch.batch.push(&Parts { ordinal, ..parts }, |out| publish.properties.write_forwarded(out));
+                self.acknowledge(publish, ReasonCode::SUCCESS, None, scratch, state);
+            }
+            Verdict::Drop => {
+                self.broker.stats.discarded.add(1);
+                self.acknowledge(publish, ReasonCode::SUCCESS, None, scratch, state);
+            }
+            Verdict::Refuse(refusal) => {
+                self.broker.stats.refused.add(1);
+                let reason = ReasonCode(refusal.code);
+                self.acknowledge(publish, reason, Some(&refusal), scratch, state);
+            }
+            Verdict::Delay(pause) => return Next::Wait(now + (pause.as_millis() as u64).max(1)),
+            Verdict::Close(refusal) => {
+                self.close(ReasonCode(refusal.code), Some(&refusal.reason), now);
+                return Next::Stop;
+            }
+        }
+        Next::Go
+    }
+
+    /// The moment of acceptance of the messages in this batch that are not retained.
+    fn batch_ordinal(&self, scratch: &mut Scratch) -> u64 {
+        *scratch.ordinal.get_or_insert_with(|| self.broker.next_ordinal())
+    }
+
+    fn learn_alias(&mut self, publish: &Publish<'_>) -> Option<WireError> {
+        let alias = publish.properties.topic_alias?;
+        let invalid = |what| Some(WireError { reason: ReasonCode::TOPIC_ALIAS_INVALID, what });
+        if alias > self.broker.settings.session.topic_alias_maximum {
+            return invalid("the topic alias is over the server's Topic Alias Maximum");
+        }
+        if !publish.topic.is_empty() {
+            self.inbound_aliases.set(alias, publish.topic);
+        } else if self.inbound_aliases.get(alias).is_none() {
+            return Some(WireError::protocol("the topic alias stands for no topic"));
+        }
+        None
+    }
+
+    /// PUBACK or PUBREC. 3.1.1 has no way to refuse: the message is acknowledged and not passed on.
+    fn acknowledge(
+        &mut self,
+        publish: &Publish<'_>,
+        reason: ReasonCode,
+        refusal: Option<&plugin::Refusal>,
+        scratch: &mut Scratch,
+        state: &mut State,
+    ) {
+        let reason = if self.encoder.version == Version::V5 { reason } else { ReasonCode::SUCCESS };
+        let text = refusal.map(|refusal| &*refusal.reason);
+        let wait = refusal.and_then(|refusal| refusal.retry_after).map(|wait| wait.as_millis().to_string());
+        let user: &[(&str, &str)] = match &wait {
+            Some(wait) => &[("tide-wait-ms", wait)],
+            None => &[],
+        };
+        match publish.qos {
+            QoS::AtMostOnce => {}
+            QoS::AtLeastOnce => self.encoder.puback(&mut scratch.acks, publish.packet_id, reason, text, user),
+            QoS::ExactlyOnce => {
+                if !reason.is_error() {
+                    state.received.insert(publish.packet_id);
+                }
+                self.encoder.pubrec(&mut scratch.acks, publish.packet_id, reason, text, user);
+            }
+        }
+    }
+
+    fn puback(&mut self, ack: Ack, scratch: &mut Scratch, state: &mut State, now: Millis) {
+        let published = |stage: &Stage| matches!(stage, Stage::Published(entry) if entry.qos == QoS::AtLeastOnce);
+        if state.inflight.get_mut(ack.packet_id).is_some_and(|sent| published(&sent.stage)) {
+            self.finish(ack.packet_id, scratch, state, now);
+        }
+    }
+
+    fn pubrec(&mut self, ack: Ack, scratch: &mut Scratch, state: &mut State, now: Millis) {
+        let Some(sent) = state.inflight.get_mut(ack.packet_id) else {
+            self.encoder.pubrel(&mut self.output, ack.packet_id, ReasonCode::PACKET_IDENTIFIER_NOT_FOUND);
+            return;
+        };
+        if ack.reason.is_error() {
+            self.finish(ack.packet_id, scratch, state, now);
+            return;
+        }
+        if let Stage::Published(entry) = &mut sent.stage {
+            let extra = entry.extra.take();
+            sent.stage = Stage::Released(extra);
+        }
+        self.encoder.pubrel(&mut self.output, ack.packet_id, ReasonCode::SUCCESS);
+    }
+
+    fn pubcomp(&mut self, ack: Ack, scratch: &mut Scratch, state: &mut State, now: Millis) {
+        if state.inflight.get_mut(ack.packet_id).is_some_and(|sent| matches!(sent.stage, Stage::Released(_))) {
+            self.finish(ack.packet_id, scratch, state, now);
+        }
+    }
+
+    fn pubrel(&mut self, ack: Ack, scratch: &mut Scratch, state: &mut State) {
+        let known = state.received.remove(&ack.packet_id);
+        if state.received.is_empty() {
+            state.received = Default::default();
+        }
+        let reason = if known { ReasonCode::SUCCESS } else { ReasonCode::PACKET_IDENTIFIER_NOT_FOUND };
+        // behind the PUBREC of the same message, should that still wait
+        self.encoder.pubcomp(&mut scratch.acks, ack.packet_id, reason);
+    }
+
+    /// A message is done: its place in the window is free.
+    fn finish(&mut self, id: u16, scratch: &mut Scratch, state: &mut State, now: Millis) {
+        let Some(sent) = state.inflight.remove(id) else { return };
+        self.window.acknowledged(now.saturating_sub(sent.at));
+        scratch.acknowledged = true;
+        let extra = match sent.stage {
+            Stage::Published(entry) => entry.extra,
+            Stage::Released(extra) => extra,
+        };
+        note_finished(extra.as_ref(), scratch);
+    }
+
+    /// Tells the queue and the groups what was acknowledged since the last time.
+    pub(super) fn settle_finished(&mut self, scratch: &mut Scratch, now: Millis) {
+        if std::mem::take(&mut scratch.acknowledged) {
+            self.session.queue.acknowledged(now);
+        }
+        for (group, count) in scratch.finished.drain(..) {
+            group.finished(self.session.number, count, self.window.size(), now, &self.broker.limits);
+        }
+    }
+
+    fn subscribe(&mut self, subscribe: &Subscribe, state: &mut State) {
+        let mut codes = Vec::with_capacity(subscribe.filters.len());
+        for filter in &subscribe.filters {
+            let share = topic::split_share(&filter.path).ok().flatten();
+            let question = plugin::Subscribe {
+                filter: share.map_or(filter.path.as_str(), |(_, plain)| plain),
+                group: share.map(|(group, _)| group),
+                qos: filter.qos as u8,
+            };
+            codes.push(match self.hooks.on_subscribe(&question) {
+                Verdict::Continue => {
+                    self.broker.subscribe(&self.session, state, filter, subscribe.identifier, self.window.size())
+                }
+                Verdict::Refuse(refusal) | Verdict::Close(refusal) => ReasonCode(refusal.code),
+                Verdict::Delay(_) | Verdict::Drop => ReasonCode::UNSPECIFIED_ERROR,
+            });
+        }
+        self.encoder.suback(&mut self.output, subscribe.packet_id, &codes);
+    }
+
+    fn unsubscribe(&mut self, unsubscribe: &Unsubscribe, state: &mut State) {
+        let mut codes = Vec::with_capacity(unsubscribe.filters.len());
+        for filter in &unsubscribe.filters {
+            codes.push(self.broker.unsubscribe(&self.session, state, filter));
+            self.hooks.on_unsubscribe(filter);
+        }
+        self.encoder.unsuback(&mut self.output, unsubscribe.packet_id, &codes);
+    }
+
+    fn disconnect(&mut self, disconnect: &Disconnect, state: &mut State, now: Millis) -> Next {
+        if let Some(expiry) = disconnect.session_expiry {
+            if state.expiry == 0 && expiry != 0 {
+                let what = "DISCONNECT asks for a session expiry that CONNECT did not ask for";
+                return self.broken(WireError::protocol(what), now);
+            }
+            state.expiry = expiry.min(self.broker.settings.session.max_expiry);
+        }
+        self.will = disconnect.reason != ReasonCode::SUCCESS;
+        if !self.will {
+            state.will = None;
+        }
+        self.ending = super::Ending::Closing(now + super::LINGER);
+        self.timer_at = 0;
+        self.arm(now + super::LINGER);
+        Next::Stop
+    }
+}
+
+/// A message that came through a group is done.
+pub(super) fn note_finished(extra: Option<&Arc<Extra>>, scratch: &mut Scratch) {
+    let Some(group) = extra.and_then(|extra| extra.group.as_ref()) else { return };
+    match scratch.finished.iter_mut().find(|(known, _)| Arc::ptr_eq(known, group)) {
+        Some((_, count)) => *count += 1,
+        None => scratch.finished.push((Arc::clone(group), 1)),
+    }
+}

@@ -1,0 +1,247 @@
+//! A dispatcher: reads a shard of the spine, matches, and appends to consumer queues. It never waits for a consumer.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+use super::Broker;
+use super::message::{BatchReader, Frame, Message};
+use super::queue::{Entry, Extra, Pushed, Queue};
+use super::spine::Outlet;
+use super::tree::{Subscription, Target};
+use crate::wire::QoS;
+
+/// Batches taken from the spine in one turn.
+const TURN: usize = 64;
+/// Topics whose matches are remembered.
+const CACHE: usize = 8192;
+
+/// Runs until the spine ends. On a thread of its own: it blocks.
+pub fn run(broker: Arc<Broker>, mut outlet: Outlet) {
+    let mut dispatcher = Dispatcher::new(broker);
+    let mut batches = Vec::with_capacity(TURN);
+    loop {
+        if let Err(error) = outlet.receive(&mut batches, TURN) {
+            if !dispatcher.broker.draining() {
+                tracing::error!(%error, "the spine stopped: no more messages are dispatched");
+            }
+            return;
+        }
+        dispatcher.lost(outlet.lost());
+        for batch in batches.drain(..) {
+            dispatcher.batch(batch);
+        }
+        dispatcher.flush();
+    }
+}
+
+struct Dispatcher {
+    broker: Arc<Broker>,
+    /// Matches of recent topics, as of `generation` of the tree.
+    plans: HashMap<Box<str>, Plan>,
+    generation: u64,
+    /// What goes to each target at the end of this turn.
+    pending: Vec<Pending>,
+    places: HashMap<(bool, usize), usize>,
+    lost: u64,
+}
+
+/// The subscriptions that match a topic, those of one session together.
+type Plan = Arc<[Item]>;
+
+enum Item {
+    One(Arc<Subscription>),
+    Overlapping(Vec<Arc<Subscription>>),
+}
+
+struct Pending {
+    via: Arc<Subscription>,
+    entries: Vec<Entry>,
+}
+
+impl Dispatcher {
+    fn new(broker: Arc<Broker>) -> Self {
+        Self { broker, plans: HashMap::new(), generation: 0, pending: Vec::new(), places: HashMap::new(), lost: 0 }
+    }
+
+    fn lost(&mut self, lost: u64) {
+        if lost > self.lost {
+            tracing::error!(batches = lost - self.lost, "messages were lost in the spine");
+            self.broker.stats.spine_lost.add(lost - self.lost);
+            self.lost = lost;
+        }
+    }
+
+    fn batch(&mut self, batch: Bytes) {
+        let Some(mut reader) = BatchReader::new(batch) else { return };
+        self.forget_old_plans();
+        let now = self.broker.clock.now();
+        // publishers tend to repeat their topic
+        let mut last: Option<(Frame, Plan)> = None;
+        while let Some(frame) = reader.next_frame() {
+            let topic = reader.topic(&frame);
+            let plan = match &last {
+                Some((known, plan)) if reader.topic(known) == topic => Arc::clone(plan),
+                _ => self.plan(topic),
+            };
+            if !plan.is_empty() {
+                let message = reader.message(&frame);
+                for item in plan.iter() {
+                    if let Some((via, entry)) = item.entry(&message, now) {
+                        self.add(via, entry);
+                    }
+                }
+            }
+            last = Some((frame, plan));
+        }
+    }
+
+    fn forget_old_plans(&mut self) {
+        let generation = self.broker.generation.load(Ordering::Acquire);
+        if generation != self.generation {
+            self.plans.clear();
+            self.generation = generation;
+        }
+    }
+
+    fn plan(&mut self, topic: &str) -> Plan {
+        if let Some(plan) = self.plans.get(topic) {
+            return Arc::clone(plan);
+        }
+        let mut found: Vec<Arc<Subscription>> = Vec::new();
+        self.broker.tree.read().each_match(topic, |subscription| found.push(Arc::clone(subscription)));
+        let plan: Plan = group_by_target(found).into();
+        if self.plans.len() >= CACHE {
+            self.plans.clear();
+        }
+        self.plans.insert(topic.into(), Arc::clone(&plan));
+        plan
+    }
+
+    fn add(&mut self, via: &Arc<Subscription>, entry: Entry) {
+        let key = via.key();
+        // most often it is the target of the message before
+        if let Some(pending) = self.pending.last_mut()
+            && pending.via.key() == key
+        {
+            pending.entries.push(entry);
+            return;
+        }
+        let place = *self.places.entry(key).or_insert_with(|| {
+            self.pending.push(Pending { via: Arc::clone(via), entries: Vec::new() });
+            self.pending.len() - 1
+        });
+        self.pending[place].entries.push(entry);
+    }
+
+    /// Hands every queue its batch under one lock.
+    fn flush(&mut self) {
+        self.places.clear();
+        let now = self.broker.clock.now();
+        for Pending { via, entries } in std::mem::take(&mut self.pending) {
+            self.broker.stats.queued.add(entries.len() as u64);
+            // kept only in case the queue turns out to be over its bound
+            let publishers = Publishers::of(&entries);
+            let limits = &self.broker.limits;
+            match &via.target {
+                Target::Session(session) => {
+                    let pushed = session.queue.push(entries, now, limits);
+                    self.settle(&session.queue, pushed, publishers, &via);
+                }
+                Target::Group(group) => {
+                    let pushed = group.push(entries, now, limits);
+                    self.settle(&group.queue, pushed, publishers, &via);
+                }
+            }
+        }
+    }
+
+    fn settle(&self, queue: &Queue, pushed: Pushed, publishers: Publishers, via: &Arc<Subscription>) {
+        self.broker.stats.dropped_full.add(pushed.dropped);
+        if pushed.over {
+            let gates = publishers.0.into_iter().filter_map(|number| Some((number, self.broker.gates.find(number)?)));
+            let held = queue.hold(gates, self.broker.clock.now(), &self.broker.limits);
+            self.broker.stats.holds.add(held);
+            if held > 0 {
+                self.broker.watch_progress(via);
+            }
+        }
+        if let Some(waker) = pushed.wake {
+            waker.wake();
+        }
+    }
+}
+
+/// The publishers of a run of entries, each once where they follow each other.
+struct Publishers(Vec<u64>);
+
+impl Publishers {
+    fn of(entries: &[Entry]) -> Self {
+        let mut publishers = Vec::with_capacity(8);
+        for entry in entries {
+            if publishers.last() != Some(&entry.message.publisher) {
+                publishers.push(entry.message.publisher);
+            }
+        }
+        Self(publishers)
+    }
+}
+
+impl Item {
+    /// The entry for this target, and the subscription to send it through; `None` when it gets none.
+    fn entry(&self, message: &Arc<Message>, now: u64) -> Option<(&Arc<Subscription>, Entry)> {
+        match self {
+            Self::One(subscription) => {
+                if !subscription.wants(message) {
+                    return None;
+                }
+                let entry = Entry {
+                    message: Arc::clone(message),
+                    extra: subscription.extra.clone(),
+                    since: now,
+                    qos: message.qos.min(subscription.qos),
+                    retain: message.retain && subscription.retain_as_published,
+                };
+                Some((subscription, entry))
+            }
+            Self::Overlapping(all) => overlapping(all, message, now),
+        }
+    }
+}
+
+/// One copy for all matching subscriptions of a client: at the highest QoS, with all their identifiers.
+fn overlapping<'a>(
+    all: &'a [Arc<Subscription>],
+    message: &Arc<Message>,
+    now: u64,
+) -> Option<(&'a Arc<Subscription>, Entry)> {
+    let wanting = || all.iter().filter(|subscription| subscription.wants(message));
+    let first = wanting().next()?;
+    let qos = wanting().map(|subscription| subscription.qos).max().unwrap_or(QoS::AtMostOnce);
+    let identifiers: Box<[u32]> = wanting()
+        .filter_map(|subscription| subscription.extra.as_ref())
+        .flat_map(|extra| extra.identifiers.iter().copied())
+        .collect();
+    let entry = Entry {
+        message: Arc::clone(message),
+        extra: (!identifiers.is_empty()).then(|| Arc::new(Extra { identifiers, group: None })),
+        since: now,
+        qos: message.qos.min(qos),
+        retain: message.retain && wanting().any(|subscription| subscription.retain_as_published),
+    };
+    Some((first, entry))
+}
+
+fn group_by_target(mut found: Vec<Arc<Subscription>>) -> Vec<Item> {
+    found.sort_by_key(|subscription| subscription.key());
+    let mut items: Vec<Item> = Vec::with_capacity(found.len());
+    for run in found.chunk_by(|a, b| a.key() == b.key()) {
+        items.push(match run {
+            [one] => Item::One(Arc::clone(one)),
+            several => Item::Overlapping(several.to_vec()),
+        });
+    }
+    items
+}

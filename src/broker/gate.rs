@@ -1,0 +1,91 @@
+//! A publisher's gate: closed while a queue that it feeds is over its bound.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::task::Waker;
+
+use parking_lot::Mutex;
+
+use super::clock::Millis;
+
+/// One for each connection that publishes. Queues close it, its connection looks at it before each PUBLISH.
+#[derive(Debug, Default)]
+pub struct Gate {
+    holds: AtomicU32,
+    until: AtomicU64,
+    waker: Mutex<Option<Waker>>,
+}
+
+/// Why publishes wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held {
+    /// Until a queue lets go.
+    ByQueue,
+    /// Until this moment at the latest.
+    Until(Millis),
+}
+
+impl Gate {
+    /// Whether publishes wait now.
+    pub fn held(&self, now: Millis) -> Option<Held> {
+        if self.holds.load(Ordering::Acquire) > 0 {
+            return Some(Held::ByQueue);
+        }
+        let until = self.until.load(Ordering::Acquire);
+        (until > now).then_some(Held::Until(until))
+    }
+
+    /// Remembers whom to wake, then looks again, so that no release is missed.
+    pub fn held_or_wake(&self, now: Millis, waker: &Waker) -> Option<Held> {
+        *self.waker.lock() = Some(waker.clone());
+        self.held(now)
+    }
+
+    /// A queue closes the gate until it releases it.
+    pub fn hold(&self) {
+        self.holds.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A queue closes the gate until it releases it or the moment has come.
+    pub fn hold_until(&self, until: Millis) {
+        self.until.fetch_max(until, Ordering::AcqRel);
+    }
+
+    /// Ends one hold.
+    pub fn release(&self, brief: bool) {
+        if brief {
+            self.until.store(0, Ordering::Release);
+        } else {
+            self.holds.fetch_sub(1, Ordering::AcqRel);
+        }
+        if let Some(waker) = self.waker.lock().take() {
+            waker.wake();
+        }
+    }
+}
+
+/// The gates of all publishers, by session number.
+#[derive(Debug, Default)]
+pub struct Gates(parking_lot::RwLock<std::collections::HashMap<u64, Arc<Gate>>>);
+
+impl Gates {
+    /// Opens a gate for a publisher; an earlier one for the same session is forgotten.
+    pub fn open(&self, publisher: u64) -> Arc<Gate> {
+        let gate = Arc::new(Gate::default());
+        self.0.write().insert(publisher, Arc::clone(&gate));
+        gate
+    }
+
+    /// Forgets a gate, unless a newer connection has replaced it.
+    pub fn close(&self, publisher: u64, gate: &Arc<Gate>) {
+        let mut gates = self.0.write();
+        if gates.get(&publisher).is_some_and(|current| Arc::ptr_eq(current, gate)) {
+            gates.remove(&publisher);
+        }
+    }
+
+    /// The gate of a publisher that is still connected.
+    pub fn find(&self, publisher: u64) -> Option<Arc<Gate>> {
+        self.0.read().get(&publisher).cloned()
+    }
+}

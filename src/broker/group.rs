@@ -1,0 +1,199 @@
+//! A shared group: one queue for each (group, filter), handed out to the member with most free window.
+//!
+//! Members are given no more than their window, so what waits, waits in the group's queue, where a slow or gone
+//! member can't keep it from the others. What a gone member had not acknowledged goes back to the front.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use parking_lot::Mutex;
+
+use super::clock::Millis;
+use super::queue::{Entry, Extra, HoldPolicy, Limits, Pushed, Queue};
+use super::session::Session;
+use crate::wire::QoS;
+
+/// A shared group on one filter.
+#[derive(Debug)]
+pub struct Group {
+    /// `$share/name/filter`.
+    pub path: Arc<str>,
+    /// What waits for any member.
+    pub queue: Queue,
+    members: Mutex<Members>,
+}
+
+#[derive(Debug, Default)]
+struct Members {
+    list: Vec<Member>,
+    /// Where the search for the freest member starts, so that equals take turns.
+    turn: usize,
+}
+
+#[derive(Debug)]
+struct Member {
+    session: Arc<Session>,
+    qos: QoS,
+    extra: Arc<Extra>,
+    /// How many it may have at a time; 0 while it is away.
+    window: u64,
+    /// How many it was given and how many it finished, ever.
+    given: u64,
+    done: u64,
+}
+
+/// Looking for the freest member costs no more than this many looks.
+const MAX_LOOKS: usize = 64;
+
+impl Group {
+    /// A group without members.
+    pub fn new(path: Arc<str>) -> Self {
+        Self { path, queue: Queue::new(HoldPolicy::WhileProgress), members: Mutex::default() }
+    }
+
+    /// Adds a member or changes its QoS and subscription identifier.
+    pub fn join(self: &Arc<Self>, session: &Arc<Session>, qos: QoS, identifier: Option<u32>, window: usize, now: Millis) {
+        let identifiers: Box<[u32]> = identifier.into_iter().collect();
+        let extra = Arc::new(Extra { identifiers, group: Some(Arc::clone(self)) });
+        let mut members = self.members.lock();
+        match members.find(session.number) {
+            Some(member) => {
+                member.qos = qos;
+                member.extra = extra;
+                member.window = window as u64;
+            }
+            None => members.list.push(Member {
+                session: Arc::clone(session),
+                qos,
+                extra,
+                window: window as u64,
+                given: 0,
+                done: 0,
+            }),
+        }
+        drop(members);
+        self.queue.connect(now);
+    }
+
+    /// Removes a member for good; `true` when the group has no member left.
+    pub fn leave(&self, session: u64, limits: &Limits) -> bool {
+        let mut members = self.members.lock();
+        members.list.retain(|member| member.session.number != session);
+        self.away_if_alone(&members, limits);
+        members.list.is_empty()
+    }
+
+    /// A member's connection is gone but its session stays.
+    pub fn pause(&self, session: u64, limits: &Limits) {
+        let mut members = self.members.lock();
+        if let Some(member) = members.find(session) {
+            member.window = 0;
+        }
+        self.away_if_alone(&members, limits);
+    }
+
+    /// A member is back with a new connection.
+    pub fn resume(&self, session: u64, window: usize, now: Millis, limits: &Limits) {
+        if let Some(member) = self.members.lock().find(session) {
+            member.window = window as u64;
+        }
+        self.queue.connect(now);
+        self.hand_out(now, limits);
+    }
+
+    /// Takes back what a gone member had not finished, oldest first, and hands it to others.
+    pub fn take_back(&self, session: u64, entries: Vec<Entry>, now: Millis, limits: &Limits) {
+        if let Some(member) = self.members.lock().find(session) {
+            member.done += entries.len() as u64;
+        }
+        let entries = entries.into_iter().map(|entry| Entry { extra: None, qos: entry.message.qos, ..entry });
+        self.queue.push_front(entries.collect());
+        self.hand_out(now, limits);
+    }
+
+    /// A member finished `count` messages and may have `window` at a time from now on.
+    pub fn finished(&self, session: u64, count: u64, window: usize, now: Millis, limits: &Limits) {
+        if let Some(member) = self.members.lock().find(session) {
+            member.done += count;
+            member.window = window as u64;
+        }
+        self.queue.acknowledged(now);
+        self.hand_out(now, limits);
+    }
+
+    /// Appends messages to the group's queue and hands out what can be.
+    pub fn push(&self, entries: impl IntoIterator<Item = Entry>, now: Millis, limits: &Limits) -> Pushed {
+        let mut pushed = self.queue.push(entries, now, limits);
+        self.hand_out(now, limits);
+        pushed.wake = None;
+        pushed
+    }
+
+    fn hand_out(&self, now: Millis, limits: &Limits) {
+        let mut wakers: Vec<Waker> = Vec::new();
+        let mut members = self.members.lock();
+        loop {
+            let free: u64 = members.list.iter().map(Member::free).sum();
+            let mut entries = Vec::new();
+            self.queue.pop(&mut entries, free.min(256) as usize, usize::MAX, usize::MAX, now, limits);
+            if entries.is_empty() {
+                break;
+            }
+            wakers.extend(members.assign(entries, now, limits));
+        }
+        drop(members);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    fn away_if_alone(&self, members: &Members, limits: &Limits) {
+        if members.list.iter().all(|member| member.window == 0) {
+            self.queue.disconnect(limits, |_| true);
+        }
+    }
+}
+
+impl Members {
+    fn find(&mut self, session: u64) -> Option<&mut Member> {
+        self.list.iter_mut().find(|member| member.session.number == session)
+    }
+
+    /// Gives each entry to the freest member; the caller has made sure that there is room for all.
+    fn assign(&mut self, entries: Vec<Entry>, now: Millis, limits: &Limits) -> Vec<Waker> {
+        let mut shares: Vec<Vec<Entry>> = Vec::new();
+        shares.resize_with(self.list.len(), Vec::new);
+        for entry in entries {
+            let index = self.freest();
+            let member = &mut self.list[index];
+            member.given += 1;
+            let qos = entry.message.qos.min(member.qos);
+            shares[index].push(Entry { qos, extra: Some(Arc::clone(&member.extra)), ..entry });
+        }
+        let push = |(member, share): (&Member, Vec<Entry>)| {
+            if share.is_empty() { None } else { member.session.queue.push(share, now, limits).wake }
+        };
+        self.list.iter().zip(shares).filter_map(push).collect()
+    }
+
+    fn freest(&mut self) -> usize {
+        let count = self.list.len();
+        self.turn = (self.turn + 1) % count;
+        let candidates = (0..count).map(|step| (self.turn + step) % count);
+        let mut best = self.turn;
+        for (look, index) in candidates.enumerate() {
+            if self.list[index].free() > self.list[best].free() {
+                best = index;
+            }
+            // a free one must be found, but not always the freest of thousands
+            if look >= MAX_LOOKS && self.list[best].free() > 0 {
+                break;
+            }
+        }
+        best
+    }
+}
+
+impl Member {
+    fn free(&self) -> u64 {
+        self.window.saturating_sub(self.given - self.done)
+    }
+}

@@ -1,0 +1,237 @@
+//! How sessions begin, pass from connection to connection, and end.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::Broker;
+use super::clock::Millis;
+use super::group::Group;
+use super::inflight::Stage;
+use super::message::Parts;
+use super::queue::Entry;
+use super::session::{Session, State};
+use super::timers::{Action, Due};
+use super::tree::Target;
+use crate::wire::{QoS, Will};
+
+/// A session that a connection owns now.
+pub(super) struct Attached {
+    pub(super) session: Arc<Session>,
+    /// The connection's number.
+    pub(super) connection: u64,
+    /// Whether there was a session.
+    pub(super) present: bool,
+}
+
+/// What a new connection brings to its session.
+pub(super) struct Owner {
+    pub(super) clean_start: bool,
+    pub(super) expiry: u32,
+    pub(super) user: Option<Arc<str>>,
+    pub(super) will: Option<Box<Will>>,
+}
+
+impl Broker {
+    /// Gives a client its session: the one it had, or a new one. A connection that owned it is told to leave.
+    pub(super) fn attach(&self, client_id: &str, owner: Owner) -> Attached {
+        let connection = self.next_number();
+        let mut sessions = self.registry.sessions.lock();
+        let known = sessions.get(client_id).cloned();
+        if let Some(session) = known {
+            let mut state = session.state.lock();
+            if state.connected {
+                self.stats.takeovers.add(1);
+            }
+            if !owner.clean_start {
+                self.resume(&session, &mut state, owner, connection);
+                drop(state);
+                return Attached { session, connection, present: true };
+            }
+            state.connection = connection;
+            self.end(&session, &mut state);
+            drop(state);
+            session.queue.nudge();
+        }
+        let session = Arc::new(Session::new(self.next_number(), client_id.into()));
+        {
+            let mut state = session.state.lock();
+            state.connection = connection;
+            state.connected = true;
+            state.expiry = owner.expiry;
+            state.user = owner.user;
+            state.will = owner.will;
+        }
+        session.queue.connect(self.clock.now());
+        sessions.insert(Arc::clone(&session.client_id), Arc::clone(&session));
+        Attached { session, connection, present: false }
+    }
+
+    fn resume(&self, session: &Arc<Session>, state: &mut State, owner: Owner, connection: u64) {
+        let will = state.will.take();
+        if state.connected {
+            // the old connection ends here; its will is published unless it asked for a delay
+            if let Some(will) = will.filter(|will| will.delay == 0) {
+                self.publish_will(session, &will);
+            }
+            self.give_back_shared(session, state);
+        }
+        state.connection = connection;
+        state.connected = true;
+        state.expiry = owner.expiry;
+        state.user = owner.user;
+        state.will = owner.will;
+        session.queue.nudge();
+        session.queue.connect(self.clock.now());
+    }
+
+    /// A connection ends. `will` says whether its will counts.
+    pub(super) fn detach(&self, session: &Arc<Session>, connection: u64, will: bool) {
+        let mut sessions = self.registry.sessions.lock();
+        let mut state = session.state.lock();
+        if state.connection != connection || state.ended {
+            return;
+        }
+        state.connected = false;
+        if !will {
+            state.will = None;
+        }
+        let now = self.clock.now();
+        let offline = sessions.len() > self.settings.session.max_offline_sessions + self.settings.listen.max_connections;
+        if state.expiry == 0 || offline {
+            self.end(session, &mut state);
+            sessions.remove(&session.client_id);
+            return;
+        }
+        drop(sessions);
+        self.give_back_shared(session, &mut state);
+        let (_, dropped) = session.queue.disconnect(&self.limits, |_| true);
+        self.stats.dropped_gone.add(dropped);
+        let mut later = |seconds: u32, action| {
+            let due = Due { client_id: Arc::clone(&session.client_id), connection, action };
+            self.timers.add(now + u64::from(seconds) * 1000, connection, due);
+        };
+        match &state.will {
+            Some(will) if will.delay > 0 => later(will.delay.min(state.expiry), Action::PublishWill),
+            Some(_) => self.publish_will_of(session, &mut state),
+            None => {}
+        }
+        if state.expiry != u32::MAX {
+            later(state.expiry, Action::EndSession);
+        }
+    }
+
+    /// Ends a session for good. The caller removes it from the registry.
+    fn end(&self, session: &Arc<Session>, state: &mut State) {
+        state.ended = true;
+        state.connected = false;
+        self.publish_will_of(session, state);
+        self.give_back_shared(session, state);
+        for (filter, subscription) in std::mem::take(&mut state.subscriptions) {
+            self.forget(session, &filter, &subscription);
+        }
+        let unfinished = state.inflight.len() as u64;
+        *state = State { connection: state.connection, ended: true, ..State::default() };
+        self.stats.dropped_gone.add(session.queue.clear() + unfinished);
+    }
+
+    /// What a member of shared groups has not finished goes to other members. QoS 2 messages that were sent stay
+    /// with it: nobody else may get them [MQTT-4.8.2-5].
+    fn give_back_shared(&self, session: &Arc<Session>, state: &mut State) {
+        let mut back: HashMap<Arc<str>, (Arc<Group>, Vec<Entry>)> = HashMap::new();
+        for subscription in state.subscriptions.values() {
+            if let Target::Group(group) = &subscription.target {
+                back.insert(Arc::clone(&group.path), (Arc::clone(group), Vec::new()));
+            }
+        }
+        if back.is_empty() {
+            return;
+        }
+        for id in state.inflight.in_order() {
+            let once = |stage: &Stage| match stage {
+                Stage::Published(entry) => entry.qos == QoS::AtLeastOnce && group_of(entry).is_some(),
+                Stage::Released(_) => false,
+            };
+            if state.inflight.get_mut(id).is_some_and(|sent| once(&sent.stage))
+                && let Some(Stage::Published(entry)) = state.inflight.remove(id).map(|sent| sent.stage)
+                && let Some((_, entries)) = group_of(&entry).and_then(|group| back.get_mut(&group.path))
+            {
+                entries.push(entry);
+            }
+        }
+        let (queued, dropped) = session.queue.disconnect(&self.limits, |entry| group_of(entry).is_none());
+        self.stats.dropped_gone.add(dropped);
+        for entry in queued {
+            if let Some((_, entries)) = group_of(&entry).and_then(|group| back.get_mut(&group.path)) {
+                entries.push(entry);
+            }
+        }
+        for (group, entries) in back.into_values() {
+            group.pause(session.number, &self.limits);
+            group.take_back(session.number, entries, self.clock.now(), &self.limits);
+        }
+    }
+
+    fn publish_will_of(&self, session: &Arc<Session>, state: &mut State) {
+        if let Some(will) = state.will.take() {
+            self.publish_will(session, &will);
+        }
+    }
+
+    fn publish_will(&self, session: &Arc<Session>, will: &Will) {
+        let parts = Parts {
+            topic: &will.topic,
+            properties: &will.properties,
+            payload: &will.payload,
+            qos: will.qos,
+            retain: will.retain,
+            ordinal: 0,
+            expires: expiry_moment(self.clock.now(), will.message_expiry),
+        };
+        self.stats.published.add(1);
+        self.publish_own(session.number, parts);
+    }
+
+    fn carry_out(&self, due: &Due) {
+        let mut sessions = self.registry.sessions.lock();
+        let Some(session) = sessions.get(&due.client_id).cloned() else { return };
+        let mut state = session.state.lock();
+        if state.connection != due.connection || state.connected {
+            return;
+        }
+        match due.action {
+            Action::PublishWill => self.publish_will_of(&session, &mut state),
+            Action::EndSession => {
+                self.end(&session, &mut state);
+                sessions.remove(&due.client_id);
+                self.stats.sessions_expired.add(1);
+            }
+        }
+    }
+}
+
+/// When a message expires that may wait this many seconds; 0 is never.
+pub(super) fn expiry_moment(now: Millis, seconds: Option<u32>) -> Millis {
+    seconds.map_or(0, |seconds| now + u64::from(seconds) * 1000)
+}
+
+/// The group that an entry came through.
+pub(super) fn group_of(entry: &Entry) -> Option<&Arc<Group>> {
+    entry.extra.as_ref()?.group.as_ref()
+}
+
+/// Publishes delayed wills and ends sessions when their time has come.
+pub(super) async fn run_timers(broker: Weak<Broker>) {
+    // looked at again at least this often, so that the task ends with the broker
+    const IDLE: Duration = Duration::from_secs(5);
+    loop {
+        let Some(broker) = broker.upgrade() else { return };
+        let now = broker.clock.now();
+        for due in broker.timers.take_due(now) {
+            broker.carry_out(&due);
+        }
+        let until_next = broker.timers.next().map_or(IDLE, |at| Duration::from_millis(at.saturating_sub(now)).min(IDLE));
+        let changed = broker.timers.changed();
+        let _ = tokio::time::timeout(until_next, changed).await;
+    }
+}

@@ -1,0 +1,258 @@
+//! The broker: sessions, queues, topic tree, retained messages, wills, groups.
+//!
+//! Locks are taken in this order, each briefly: registry, a session's state, retained, tree, groups, a group's
+//! members, a queue.
+
+pub mod clock;
+mod connection;
+mod dispatch;
+mod gate;
+mod group;
+mod inflight;
+mod lifecycle;
+mod message;
+mod queue;
+mod retained;
+mod session;
+mod spine;
+mod stats;
+mod subscribe;
+mod sys;
+mod timers;
+mod topic;
+mod tree;
+mod window;
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::mpsc;
+
+use self::clock::{Clock, Millis};
+use self::gate::Gates;
+use self::group::Group;
+use self::message::{BatchWriter, Message, Parts};
+use self::queue::{Limits, OVERSHOOT};
+use self::retained::Retained;
+use self::session::Registry;
+use self::spine::Spine;
+pub use self::spine::SpineError;
+pub use self::stats::Stats;
+use self::timers::Timers;
+use self::tree::{Subscription, Target, Tree};
+use crate::chain::Chain;
+use crate::config::Settings;
+
+pub use self::connection::serve;
+
+/// Everything that connections share.
+pub struct Broker {
+    pub(crate) settings: Settings,
+    pub(crate) limits: Limits,
+    pub(crate) clock: Clock,
+    /// What was counted so far.
+    pub stats: Stats,
+    pub(crate) chain: Chain,
+    spine: Spine,
+    tree: RwLock<Tree>,
+    /// Changes whenever the tree does.
+    generation: AtomicU64,
+    retained: RwLock<Retained>,
+    ordinal: AtomicU64,
+    numbers: AtomicU64,
+    registry: Registry,
+    gates: Gates,
+    groups: Mutex<HashMap<Arc<str>, Arc<Group>>>,
+    timers: Timers,
+    /// Subscriptions whose queues hold publishers, to be checked for progress.
+    watched: Mutex<HashMap<(bool, usize), Arc<Subscription>>>,
+    draining: AtomicBool,
+    /// Messages of the broker itself: wills and `$SYS`.
+    own: OnceLock<mpsc::UnboundedSender<(u64, Bytes)>>,
+}
+
+impl Broker {
+    /// Starts the spine, its dispatchers and the housekeeping. Must be called within a tokio runtime.
+    pub fn start(settings: Settings, chain: Chain) -> Result<Arc<Self>, SpineError> {
+        let shards = std::thread::available_parallelism().map_or(2, usize::from).clamp(1, 16);
+        // A frame in the spine may weigh five times as much in a queue (a tiny message). A queue takes what is in
+        // flight beyond its bound without dropping, so all shards together may hold half of the bound.
+        let in_flight = (settings.queue.max_bytes / (OVERSHOOT / 2 * shards)).max(64 * 1024);
+        let (spine, outlets) = Spine::start(shards, in_flight)?;
+        let broker = Arc::new(Self {
+            limits: Limits::from(&settings.queue),
+            settings,
+            clock: Clock::start(),
+            stats: Stats::default(),
+            chain,
+            spine,
+            tree: RwLock::default(),
+            generation: AtomicU64::new(1),
+            retained: RwLock::default(),
+            ordinal: AtomicU64::new(1),
+            numbers: AtomicU64::new(1),
+            registry: Registry::default(),
+            gates: Gates::default(),
+            groups: Mutex::default(),
+            timers: Timers::default(),
+            watched: Mutex::default(),
+            draining: AtomicBool::new(false),
+            own: OnceLock::new(),
+        });
+        for (shard, outlet) in outlets.into_iter().enumerate() {
+            let broker = Arc::clone(&broker);
+            let thread = std::thread::Builder::new().name(format!("dispatch-{shard}"));
+            // fails only when the system has no thread to give, before anybody is served
+            thread.spawn(move || dispatch::run(broker, outlet)).map_err(SpineError::Thread)?;
+        }
+        broker.start_housekeeping();
+        Ok(broker)
+    }
+
+    /// Stops serving: every connection is told to leave.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+        let sessions: Vec<_> = self.registry.sessions.lock().values().cloned().collect();
+        for session in sessions {
+            session.queue.nudge();
+        }
+    }
+
+    /// Whether it stops.
+    pub fn draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    /// Connected clients, sessions, subscriptions, retained messages and their bytes, messages waiting.
+    pub fn levels(&self) -> Levels {
+        let sessions: Vec<_> = self.registry.sessions.lock().values().cloned().collect();
+        let retained = self.retained.read();
+        let groups: Vec<_> = self.groups.lock().values().cloned().collect();
+        Levels {
+            connected: self.stats.connects.get() - self.stats.disconnects.get(),
+            sessions: sessions.len(),
+            subscriptions: self.tree.read().len(),
+            retained: retained.len(),
+            retained_bytes: retained.bytes(),
+            waiting: sessions.iter().map(|session| session.queue.depth()).sum::<usize>()
+                + groups.iter().map(|group| group.queue.depth()).sum::<usize>(),
+        }
+    }
+
+    /// The next moment on the scale on which messages and subscriptions are ordered: a subscription gets
+    /// the messages that were accepted after it.
+    fn next_ordinal(&self) -> u64 {
+        self.ordinal.fetch_add(1, Ordering::AcqRel)
+    }
+
+    fn next_number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Retains a message if it is to be, and returns the moment at which it was accepted.
+    ///
+    /// Both happen under the store's lock, and so does subscribing: a new subscription sees a retained message
+    /// either in the store or live, never twice and never not at all.
+    fn retain(&self, publisher: u64, parts: Parts<'_>) -> u64 {
+        let mut store = self.retained.write();
+        let ordinal = self.next_ordinal();
+        let message = Message::new(publisher, &Parts { ordinal, ..parts });
+        let queue = &self.settings.queue;
+        if store.store(Arc::new(message), queue.max_retained, queue.max_retained_bytes).is_err() {
+            self.stats.retained_refused.add(1);
+            tracing::warn!(topic = parts.topic, "not retained: the store is full (queue.max_retained, queue.max_retained_bytes)");
+        }
+        ordinal
+    }
+
+    /// Publishes a message of the broker itself or a will, in order with what `publisher` published before.
+    fn publish_own(&self, publisher: u64, parts: Parts<'_>) {
+        let ordinal = if parts.retain { self.retain(publisher, parts) } else { self.next_ordinal() };
+        let mut batch = BatchWriter::default();
+        batch.start(publisher);
+        batch.push(&Parts { ordinal, ..parts }, |_| {});
+        if let Some(own) = self.own.get() {
+            // the receiver lives as long as the broker
+            let _ = own.send((publisher, batch.finish()));
+        }
+    }
+
+    /// Looks after a queue that holds publishers.
+    fn watch_progress(&self, subscription: &Arc<Subscription>) {
+        self.watched.lock().entry(subscription.key()).or_insert_with(|| Arc::clone(subscription));
+    }
+
+    fn check_progress(&self, now: Millis) {
+        self.watched.lock().retain(|_, subscription| {
+            let (queue, name) = match &subscription.target {
+                Target::Session(session) => (&session.queue, &session.client_id),
+                Target::Group(group) => (&group.queue, &group.path),
+            };
+            if queue.check_progress(now, &self.limits) {
+                self.stats.stalled.add(1);
+                let timeout = self.settings.queue.progress_timeout;
+                tracing::warn!(consumer = %name, "no progress for {timeout} s: it no longer holds its publishers");
+            }
+            queue.holds()
+        });
+    }
+
+    fn start_housekeeping(self: &Arc<Self>) {
+        let (own, mut messages) = mpsc::unbounded_channel();
+        // just made: nobody has set it
+        let _ = self.own.set(own);
+        let broker = Arc::downgrade(self);
+        tokio::spawn(async move {
+            while let Some((publisher, batch)) = messages.recv().await {
+                let Some(broker) = broker.upgrade() else { return };
+                let mut batch = Some(batch);
+                poll_fn(|cx| match batch.take().map(|batch| broker.spine.offer(publisher, batch, cx.waker())) {
+                    Some(Err(full)) => {
+                        batch = Some(full);
+                        Poll::Pending
+                    }
+                    _ => Poll::Ready(()),
+                })
+                .await;
+            }
+        });
+        tokio::spawn(lifecycle::run_timers(Arc::downgrade(self)));
+        tokio::spawn(sys::run(Arc::downgrade(self)));
+        let broker = Arc::downgrade(self);
+        tokio::spawn(async move {
+            let mut second = tokio::time::interval(Duration::from_secs(1));
+            for tick in 0_u64.. {
+                second.tick().await;
+                let Some(broker) = broker.upgrade() else { return };
+                let now = broker.clock.now();
+                broker.check_progress(now);
+                if tick % 60 == 59 {
+                    broker.retained.write().sweep(now);
+                }
+            }
+        });
+    }
+}
+
+/// How much there is of everything now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Levels {
+    /// Connected clients.
+    pub connected: u64,
+    /// Sessions, those of absent clients included.
+    pub sessions: usize,
+    /// Subscriptions.
+    pub subscriptions: usize,
+    /// Retained messages.
+    pub retained: usize,
+    /// Bytes of retained messages.
+    pub retained_bytes: usize,
+    /// Messages waiting in queues.
+    pub waiting: usize,
+}

@@ -1,0 +1,442 @@
+//! A consumer's queue: what waits for one session, or for one shared group.
+//!
+//! Its depth and the age of its head are exact. Over its bound it closes the gates of the publishers that feed it,
+//! if it may: a queue that is meant to (QoS 1 or 2, or a group) while its consumer makes progress; a QoS 0 queue
+//! only briefly, then its oldest messages go. Nothing is dropped without being counted.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::task::Waker;
+
+use parking_lot::Mutex;
+
+use super::clock::Millis;
+use super::gate::Gate;
+use super::group::Group;
+use super::message::Message;
+use crate::config::QueueSettings;
+use crate::wire::QoS;
+
+/// A message in a queue, with what depends on the receiver.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// The message.
+    pub message: Arc<Message>,
+    /// Subscription identifiers and group, where there are any.
+    pub extra: Option<Arc<Extra>>,
+    /// When it was put here.
+    pub since: Millis,
+    /// The QoS to deliver with.
+    pub qos: QoS,
+    /// The retain flag to deliver with.
+    pub retain: bool,
+}
+
+/// What few entries have.
+#[derive(Debug)]
+pub struct Extra {
+    /// Subscription identifiers that matched.
+    pub identifiers: Box<[u32]>,
+    /// The shared group that it came through.
+    pub group: Option<Arc<Group>>,
+}
+
+/// Whom a queue over its bound may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HoldPolicy {
+    /// Its publishers, while its consumer makes progress.
+    WhileProgress,
+    /// Its publishers, for a few milliseconds.
+    Briefly,
+    /// Nobody.
+    Never,
+}
+
+/// The bounds of queues, in the units the queue uses.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Messages before publishers are held.
+    pub messages: usize,
+    /// Bytes before publishers are held.
+    pub bytes: usize,
+    /// Age of the head before publishers are held.
+    pub delay: Millis,
+    /// Longest hold by a QoS 0 queue.
+    pub brief: Millis,
+    /// No progress for this long and the queue holds nobody.
+    pub progress: Millis,
+    /// Messages for a consumer that is away.
+    pub offline_messages: usize,
+    /// Bytes for a consumer that is away.
+    pub offline_bytes: usize,
+}
+
+/// A queue that is shorter than this is never late enough to hold anybody.
+const MIN_DEPTH: usize = 32;
+/// A queue may overshoot its bound in bytes this many times before its oldest messages go. What is in flight in
+/// the spine when the publishers are held always fits (see `Broker::start`).
+pub const OVERSHOOT: usize = 4;
+
+impl From<&QueueSettings> for Limits {
+    fn from(settings: &QueueSettings) -> Self {
+        Self {
+            messages: settings.max_messages,
+            bytes: settings.max_bytes,
+            delay: settings.max_delay_ms,
+            brief: settings.qos0_hold_ms,
+            progress: settings.progress_timeout * 1000,
+            offline_messages: settings.offline_messages,
+            offline_bytes: settings.offline_bytes,
+        }
+    }
+}
+
+/// Monotonic counts of a queue: arrived = departed + dropped + waiting.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Flow {
+    /// Put in.
+    pub arrived: u64,
+    /// Taken out to be sent.
+    pub departed: u64,
+    /// Thrown away on purpose.
+    pub dropped: u64,
+}
+
+/// What a push came to.
+#[derive(Debug, Default)]
+pub struct Pushed {
+    /// Messages dropped to stay within bounds.
+    pub dropped: u64,
+    /// The publishers of what was pushed must be held, see [`Queue::hold`].
+    pub over: bool,
+    /// Wake the consumer.
+    pub wake: Option<Waker>,
+}
+
+/// The queue of one consumer.
+#[derive(Debug)]
+pub struct Queue(Mutex<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    entries: VecDeque<Entry>,
+    bytes: usize,
+    waker: Option<Waker>,
+    connected: bool,
+    policy: HoldPolicy,
+    held: Option<Box<HeldGates>>,
+    /// When the consumer last took or acknowledged something while something waited.
+    progress: Millis,
+    /// No progress for too long: holds nobody, the rules for absent consumers apply.
+    stalled: bool,
+    flow: Flow,
+    /// Departures at the time of the last brief hold, and whether there was one since the queue was last short.
+    brief_mark: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+struct HeldGates {
+    lasting: HashMap<u64, Arc<Gate>>,
+    brief: HashMap<u64, Arc<Gate>>,
+}
+
+impl Queue {
+    /// An empty queue whose consumer is away.
+    pub fn new(policy: HoldPolicy) -> Self {
+        Self(Mutex::new(Inner {
+            entries: VecDeque::new(),
+            bytes: 0,
+            waker: None,
+            connected: false,
+            policy,
+            held: None,
+            progress: 0,
+            stalled: false,
+            flow: Flow::default(),
+            brief_mark: None,
+        }))
+    }
+
+    /// Appends entries. Entries of QoS 0 for a consumer that is away are dropped.
+    pub fn push(&self, entries: impl IntoIterator<Item = Entry>, now: Millis, limits: &Limits) -> Pushed {
+        let mut inner = self.0.lock();
+        let mut pushed = Pushed::default();
+        if inner.entries.is_empty() {
+            inner.progress = now;
+        }
+        for entry in entries {
+            inner.flow.arrived += 1;
+            if !inner.connected && entry.qos == QoS::AtMostOnce {
+                pushed.dropped += 1;
+                continue;
+            }
+            inner.bytes += entry.message.weight();
+            inner.entries.push_back(entry);
+        }
+        pushed.dropped += inner.trim(limits);
+        inner.flow.dropped += pushed.dropped;
+        pushed.over = inner.may_hold(limits) && inner.over(now, limits);
+        pushed.wake = inner.waker.take();
+        pushed
+    }
+
+    /// Puts entries back at the front, in their order.
+    pub fn push_front(&self, entries: Vec<Entry>) -> Option<Waker> {
+        let mut inner = self.0.lock();
+        inner.flow.departed = inner.flow.departed.saturating_sub(entries.len() as u64);
+        for entry in entries.into_iter().rev() {
+            inner.bytes += entry.message.weight();
+            inner.entries.push_front(entry);
+        }
+        inner.waker.take()
+    }
+
+    /// Takes entries out to be sent: at most `most`, about `bytes` of them, and `window` of QoS 1 or 2.
+    pub fn pop(
+        &self,
+        out: &mut Vec<Entry>,
+        most: usize,
+        mut bytes: usize,
+        mut window: usize,
+        now: Millis,
+        limits: &Limits,
+    ) {
+        let mut inner = self.0.lock();
+        let before = out.len();
+        while out.len() - before < most && bytes > 0 {
+            match inner.entries.front() {
+                Some(entry) if entry.qos == QoS::AtMostOnce => {}
+                Some(_) if window > 0 => window -= 1,
+                _ => break,
+            }
+            let Some(entry) = inner.entries.pop_front() else { break };
+            let weight = entry.message.weight();
+            inner.bytes -= weight;
+            bytes = bytes.saturating_sub(weight);
+            out.push(entry);
+        }
+        let taken = out.len() - before;
+        if taken > 0 {
+            inner.flow.departed += taken as u64;
+            inner.made_progress(now);
+        }
+        let released = inner.release_if_short(now, limits);
+        inner.give_memory_back();
+        drop(inner);
+        release(released);
+    }
+
+    /// Remembers whom to wake when something comes; `false` when something is there already.
+    pub fn wait(&self, waker: &Waker) -> bool {
+        let mut inner = self.0.lock();
+        if !inner.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            inner.waker = Some(waker.clone());
+        }
+        inner.entries.is_empty()
+    }
+
+    /// Closes these publishers' gates until the queue is short again. Called after a push that was over.
+    pub fn hold(&self, publishers: impl Iterator<Item = (u64, Arc<Gate>)>, now: Millis, limits: &Limits) -> u64 {
+        let mut inner = self.0.lock();
+        if !inner.may_hold(limits) || !inner.over(now, limits) {
+            return 0;
+        }
+        let brief = inner.policy == HoldPolicy::Briefly;
+        if brief && inner.brief_mark.is_none() {
+            inner.brief_mark = Some(inner.flow.departed);
+        }
+        let held = inner.held.get_or_insert_default();
+        let mut count = 0;
+        for (publisher, gate) in publishers {
+            if brief {
+                gate.hold_until(now + limits.brief);
+                count += u64::from(held.brief.insert(publisher, gate).is_none());
+            } else if let std::collections::hash_map::Entry::Vacant(free) = held.lasting.entry(publisher) {
+                gate.hold();
+                free.insert(gate);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// The consumer acknowledged something.
+    pub fn acknowledged(&self, now: Millis) {
+        self.0.lock().made_progress(now);
+    }
+
+    /// Called now and then for a queue that holds publishers: lets them go when the consumer makes no progress.
+    /// Returns whether it just stalled.
+    pub fn check_progress(&self, now: Millis, limits: &Limits) -> bool {
+        let mut inner = self.0.lock();
+        let stuck = inner.connected && !inner.stalled && now.saturating_sub(inner.progress) > limits.progress;
+        if !stuck || inner.entries.is_empty() {
+            return false;
+        }
+        inner.stalled = true;
+        let held = inner.held.take();
+        drop(inner);
+        release(held);
+        true
+    }
+
+    /// Whether it holds publishers now.
+    pub fn holds(&self) -> bool {
+        self.0.lock().held.is_some()
+    }
+
+    /// The consumer connected.
+    pub fn connect(&self, now: Millis) {
+        let mut inner = self.0.lock();
+        inner.connected = true;
+        inner.stalled = false;
+        inner.progress = now;
+    }
+
+    /// The consumer is away: publishers go on, QoS 0 entries go, and those that `keep` refuses are given back.
+    pub fn disconnect(&self, limits: &Limits, keep: impl Fn(&Entry) -> bool) -> (Vec<Entry>, u64) {
+        let mut inner = self.0.lock();
+        inner.connected = false;
+        inner.waker = None;
+        inner.brief_mark = None;
+        let held = inner.held.take();
+        let mut rest = VecDeque::new();
+        let mut given_back = Vec::new();
+        let mut dropped = 0;
+        for entry in std::mem::take(&mut inner.entries) {
+            if !keep(&entry) {
+                given_back.push(entry);
+            } else if entry.qos == QoS::AtMostOnce {
+                dropped += 1;
+            } else {
+                rest.push_back(entry);
+            }
+        }
+        inner.bytes = rest.iter().map(|entry| entry.message.weight()).sum();
+        inner.entries = rest;
+        dropped += inner.trim(limits);
+        inner.flow.dropped += dropped;
+        inner.flow.departed += given_back.len() as u64;
+        drop(inner);
+        release(held);
+        (given_back, dropped)
+    }
+
+    /// Throws everything away and lets everybody go; the number thrown away.
+    pub fn clear(&self) -> u64 {
+        let mut inner = self.0.lock();
+        let dropped = inner.entries.len() as u64;
+        inner.entries = VecDeque::new();
+        inner.bytes = 0;
+        inner.flow.dropped += dropped;
+        inner.waker = None;
+        let held = inner.held.take();
+        drop(inner);
+        release(held);
+        dropped
+    }
+
+    /// Changes whom it may hold.
+    pub fn set_policy(&self, policy: HoldPolicy) {
+        self.0.lock().policy = policy;
+    }
+
+    /// Wakes the consumer's connection, for something other than a message.
+    pub fn nudge(&self) {
+        let waker = self.0.lock().waker.take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Messages waiting.
+    pub fn depth(&self) -> usize {
+        self.0.lock().entries.len()
+    }
+
+    /// When the message at the head was put in.
+    pub fn head_since(&self) -> Option<Millis> {
+        self.0.lock().entries.front().map(|entry| entry.since)
+    }
+
+    /// Counts so far.
+    pub fn flow(&self) -> Flow {
+        self.0.lock().flow
+    }
+}
+
+impl Inner {
+    fn over(&self, now: Millis, limits: &Limits) -> bool {
+        self.fuller_than(now, limits.messages, limits.bytes, limits.delay)
+    }
+
+    fn fuller_than(&self, now: Millis, messages: usize, bytes: usize, delay: Millis) -> bool {
+        let late = |head: &Entry| now.saturating_sub(head.since) > delay;
+        self.entries.len() > messages
+            || self.bytes > bytes
+            || self.policy == HoldPolicy::WhileProgress
+                && self.entries.len() > MIN_DEPTH
+                && self.entries.front().is_some_and(late)
+    }
+
+    fn may_hold(&self, limits: &Limits) -> bool {
+        if !self.connected || self.stalled {
+            return false;
+        }
+        match self.policy {
+            HoldPolicy::WhileProgress => true,
+            HoldPolicy::Never => false,
+            // a second brief hold only for a consumer that used the first one to catch up
+            HoldPolicy::Briefly => self
+                .brief_mark
+                .is_none_or(|mark| self.flow.departed - mark >= (limits.messages / 8) as u64),
+        }
+    }
+
+    fn made_progress(&mut self, now: Millis) {
+        self.progress = now;
+        self.stalled = false;
+    }
+
+    /// Drops the oldest entries over the bound that applies now; how many.
+    fn trim(&mut self, limits: &Limits) -> u64 {
+        let (messages, bytes) = if !self.connected || self.stalled {
+            (limits.offline_messages, limits.offline_bytes)
+        } else {
+            (usize::MAX, limits.bytes * OVERSHOOT)
+        };
+        let mut dropped = 0;
+        while self.entries.len() > messages || self.bytes > bytes {
+            let Some(entry) = self.entries.pop_front() else { break };
+            self.bytes -= entry.message.weight();
+            dropped += 1;
+        }
+        dropped
+    }
+
+    fn release_if_short(&mut self, now: Millis, limits: &Limits) -> Option<Box<HeldGates>> {
+        let short = !self.fuller_than(now, limits.messages / 4 * 3, limits.bytes / 4 * 3, limits.delay / 2);
+        if !short {
+            return None;
+        }
+        self.brief_mark = None;
+        self.held.take()
+    }
+
+    /// A burst must not leave its memory with an idle consumer.
+    fn give_memory_back(&mut self) {
+        if self.entries.is_empty() && self.entries.capacity() > MIN_DEPTH {
+            self.entries = VecDeque::new();
+        }
+    }
+}
+
+fn release(held: Option<Box<HeldGates>>) {
+    let Some(held) = held else { return };
+    for gate in held.lasting.values() {
+        gate.release(false);
+    }
+    for gate in held.brief.values() {
+        gate.release(true);
+    }
+}

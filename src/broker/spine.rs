@@ -1,0 +1,191 @@
+//! The spine: rumqttd's router, in this process, between those who publish and those who dispatch.
+//!
+//! Batches of accepted messages go into its log under one constant topic a shard; one dispatcher reads each
+//! shard. Users' topics never reach rumqttd. What is in flight is bounded well under the log's size, so that its
+//! cursor can't jump over messages that nobody has read. This is the only file that names rumqttd.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Waker;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rumqttd::local::{LinkBuilder, LinkError, LinkRx, LinkTx};
+use rumqttd::protocol::{Packet, Publish};
+use rumqttd::{Notification, Router, RouterConfig};
+
+/// Why the spine could not start or stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum SpineError {
+    /// The embedded router did not accept a link.
+    #[error("the embedded rumqttd router did not accept a link: {0}")]
+    Link(#[from] LinkError),
+    /// The system did not give a thread for a dispatcher.
+    #[error("could not start a dispatcher's thread: {0}")]
+    Thread(std::io::Error),
+}
+
+/// Most bytes in flight in a shard before publishers wait, whatever is asked for.
+const MAX_BYTES: usize = 4 * 1024 * 1024;
+/// Batches in flight in a shard before publishers wait.
+const MAX_BATCHES: usize = 1024;
+/// A log keeps this many segments of this size: more than may be in flight, counted in whole segments.
+const SEGMENT_SIZE: usize = 1024 * 1024;
+const SEGMENT_COUNT: usize = 8;
+/// Notifications that the router hands to a link in one go; it pauses a link at 199.
+const READ_COUNT: u64 = 128;
+
+/// The way in.
+pub struct Spine {
+    shards: Vec<Shard>,
+}
+
+/// The way out of one shard.
+pub struct Outlet {
+    link: LinkRx,
+    flight: Arc<Flight>,
+    next_offset: u64,
+    lost: u64,
+}
+
+struct Shard {
+    link: Mutex<LinkTx>,
+    topic: Bytes,
+    flight: Arc<Flight>,
+}
+
+struct Flight {
+    max_bytes: usize,
+    batches: AtomicUsize,
+    bytes: AtomicUsize,
+    waiting: Mutex<Vec<Waker>>,
+}
+
+impl Spine {
+    /// Starts the router and links to it: one way in and one way out for each shard. Publishers wait when
+    /// `max_bytes` are in flight in their shard.
+    pub fn start(shards: usize, max_bytes: usize) -> Result<(Self, Vec<Outlet>), SpineError> {
+        let config = RouterConfig {
+            max_connections: 2 * shards + 1,
+            max_outgoing_packet_count: READ_COUNT,
+            max_segment_size: SEGMENT_SIZE,
+            max_segment_count: SEGMENT_COUNT,
+            ..RouterConfig::default()
+        };
+        let router = Router::new(0, config).spawn();
+        let mut ways_in = Vec::with_capacity(shards);
+        let mut ways_out = Vec::with_capacity(shards);
+        for shard in 0..shards {
+            let topic = format!("shard/{shard}");
+            let (mut subscribe, link, _) = LinkBuilder::new(&format!("out-{shard}"), router.clone()).build()?;
+            subscribe.subscribe(topic.clone())?;
+            let (publish, _, _) = LinkBuilder::new(&format!("in-{shard}"), router.clone()).build()?;
+            let flight = Arc::new(Flight::new(max_bytes.min(MAX_BYTES)));
+            ways_out.push(Outlet { link, flight: Arc::clone(&flight), next_offset: 0, lost: 0 });
+            ways_in.push(Shard { link: Mutex::new(publish), topic: topic.into(), flight });
+        }
+        Ok((Self { shards: ways_in }, ways_out))
+    }
+
+    /// Offers a batch of this publisher's messages, in order.
+    ///
+    /// `Err` gives the batch back when the shard is full; `waker` is woken when it no longer is.
+    pub fn offer(&self, publisher: u64, batch: Bytes, waker: &Waker) -> Result<(), Bytes> {
+        // a publisher always uses the same shard, so that its order is kept
+        let shard = &self.shards[(publisher % self.shards.len() as u64) as usize];
+        if shard.flight.full() && !shard.flight.room_after_registering(waker) {
+            return Err(batch);
+        }
+        shard.flight.enter(batch.len());
+        shard.send(batch);
+        Ok(())
+    }
+}
+
+impl Shard {
+    /// Puts a batch where the router finds it, and tells the router only when nothing waited there: so at most
+    /// one event for each shard is under way and the router's bounded channel never blocks us.
+    fn send(&self, batch: Bytes) {
+        let mut link = self.link.lock();
+        let mut waiting = link.buffer();
+        if waiting.is_empty() {
+            drop(waiting);
+            // fails only when the router's thread is gone, which `Outlet::receive` reports
+            let _ = link.publish(self.topic.clone(), batch);
+        } else {
+            waiting.push_back(Packet::Publish(Publish::new(self.topic.clone(), batch, false), None));
+        }
+    }
+}
+
+impl Outlet {
+    /// Waits for batches and appends all that are there, up to about `most`.
+    pub fn receive(&mut self, batches: &mut Vec<Bytes>, most: usize) -> Result<(), SpineError> {
+        while batches.is_empty() {
+            if let Some(notification) = self.link.recv()? {
+                self.take(notification, batches)?;
+            }
+        }
+        while batches.len() < most {
+            match self.link.recv_deadline(std::time::Instant::now()) {
+                Ok(Some(notification)) => self.take(notification, batches)?,
+                Ok(None) => {}
+                Err(LinkError::RecvTimeout(_)) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, notification: Notification, batches: &mut Vec<Bytes>) -> Result<(), SpineError> {
+        match notification {
+            Notification::Forward(forward) => {
+                if let Some((_, offset)) = forward.cursor {
+                    self.lost += offset.saturating_sub(self.next_offset);
+                    self.next_offset = offset + 1;
+                }
+                self.flight.leave(forward.publish.payload.len());
+                batches.push(forward.publish.payload);
+            }
+            // the router stops serving a link that it found full until the link says that it is ready
+            Notification::Unschedule => self.link.ready()?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Batches that were sent but never came out, so far: 0 unless there is a defect.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+}
+
+impl Flight {
+    fn new(max_bytes: usize) -> Self {
+        Self { max_bytes, batches: AtomicUsize::new(0), bytes: AtomicUsize::new(0), waiting: Mutex::default() }
+    }
+
+    fn full(&self) -> bool {
+        self.batches.load(Ordering::Acquire) >= MAX_BATCHES || self.bytes.load(Ordering::Acquire) >= self.max_bytes
+    }
+
+    fn room_after_registering(&self, waker: &Waker) -> bool {
+        self.waiting.lock().push(waker.clone());
+        !self.full()
+    }
+
+    fn enter(&self, bytes: usize) {
+        self.batches.fetch_add(1, Ordering::AcqRel);
+        self.bytes.fetch_add(bytes, Ordering::AcqRel);
+    }
+
+    fn leave(&self, bytes: usize) {
+        self.batches.fetch_sub(1, Ordering::AcqRel);
+        self.bytes.fetch_sub(bytes, Ordering::AcqRel);
+        if !self.full() {
+            for waker in std::mem::take(&mut *self.waiting.lock()) {
+                waker.wake();
+            }
+        }
+    }
+}

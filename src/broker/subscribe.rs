@@ -1,0 +1,185 @@
+//! Subscribing and unsubscribing.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Broker;
+use super::group::Group;
+use super::queue::{Extra, HoldPolicy};
+use super::retained::Cursor;
+use super::session::{PendingRetained, Session, State};
+use super::topic;
+use super::tree::{Subscription, Target};
+use crate::config::Hold;
+use crate::wire::{Filter, QoS, ReasonCode, RetainHandling};
+
+impl Broker {
+    /// Adds a subscription that was allowed, or replaces the one on the same filter.
+    ///
+    /// `window` is how many messages of a group the client may have at a time.
+    pub(super) fn subscribe(
+        &self,
+        session: &Arc<Session>,
+        state: &mut State,
+        filter: &Filter,
+        identifier: Option<u32>,
+        window: usize,
+    ) -> ReasonCode {
+        let Ok(share) = topic::split_share(&filter.path) else { return ReasonCode::TOPIC_FILTER_INVALID };
+        let plain = share.map_or(filter.path.as_str(), |(_, plain)| plain);
+        if !topic::valid_filter(plain) {
+            return ReasonCode::TOPIC_FILTER_INVALID;
+        }
+        let replaced = state.subscriptions.get(filter.path.as_str());
+        let replaced_since = replaced.map(|subscription| subscription.since);
+        if replaced.is_none() && state.subscriptions.len() >= self.settings.session.max_subscriptions {
+            return ReasonCode::QUOTA_EXCEEDED;
+        }
+        let path: Arc<str> = filter.path.as_str().into();
+        match share {
+            Some(_) => self.join_group(session, state, filter, path, identifier, window),
+            None => self.subscribe_alone(session, state, filter, path, identifier, replaced_since),
+        }
+        self.update_policy(session, state);
+        ReasonCode(filter.qos as u8)
+    }
+
+    fn subscribe_alone(
+        &self,
+        session: &Arc<Session>,
+        state: &mut State,
+        filter: &Filter,
+        path: Arc<str>,
+        identifier: Option<u32>,
+        replaced_since: Option<u64>,
+    ) {
+        let extra = identifier.map(|identifier| Arc::new(Extra { identifiers: [identifier].into(), group: None }));
+        // see `Broker::retain`
+        let store = self.retained.read();
+        let now = self.next_ordinal();
+        let subscription = Arc::new(Subscription {
+            target: Target::Session(Arc::clone(session)),
+            qos: filter.qos,
+            no_local: filter.no_local,
+            retain_as_published: filter.retain_as_published,
+            since: replaced_since.unwrap_or(now),
+            extra: extra.clone(),
+        });
+        self.insert(&path, &subscription);
+        drop(store);
+        let wanted = match filter.retain_handling {
+            RetainHandling::Always => true,
+            RetainHandling::IfNew => replaced_since.is_none(),
+            RetainHandling::Never => false,
+        };
+        if wanted {
+            // one reading for each filter is enough, however often a client asks for it
+            state.retained.retain(|pending| pending.cursor.filter != path);
+            let cursor = Cursor::new(Arc::clone(&path), now);
+            state.retained.push_back(PendingRetained { cursor, qos: filter.qos, extra });
+        }
+        state.subscriptions.insert(path, subscription);
+    }
+
+    fn join_group(
+        &self,
+        session: &Arc<Session>,
+        state: &mut State,
+        filter: &Filter,
+        path: Arc<str>,
+        identifier: Option<u32>,
+        window: usize,
+    ) {
+        let mut groups = self.groups.lock();
+        let group = Arc::clone(groups.entry(Arc::clone(&path)).or_insert_with(|| Arc::new(Group::new(Arc::clone(&path)))));
+        group.join(session, filter.qos, identifier, window, self.clock.now());
+        drop(groups);
+        let since = state.subscriptions.get(&path).map_or_else(|| self.next_ordinal(), |known| known.since);
+        let subscription = Arc::new(Subscription {
+            target: Target::Group(group),
+            qos: QoS::ExactlyOnce,
+            no_local: false,
+            retain_as_published: filter.retain_as_published,
+            since,
+            extra: None,
+        });
+        self.insert_first_of_group(&path, &subscription);
+        state.subscriptions.insert(path, subscription);
+    }
+
+    /// Removes a subscription; the code for its UNSUBACK.
+    pub(super) fn unsubscribe(&self, session: &Arc<Session>, state: &mut State, path: &str) -> ReasonCode {
+        let Some((path, subscription)) = state.subscriptions.remove_entry(path) else {
+            return ReasonCode::NO_SUBSCRIPTION_EXISTED;
+        };
+        state.retained.retain(|pending| pending.cursor.filter != path);
+        if state.retained.is_empty() {
+            state.retained = VecDeque::new();
+        }
+        self.forget(session, &path, &subscription);
+        self.update_policy(session, state);
+        ReasonCode::SUCCESS
+    }
+
+    /// Takes a subscription out of the tree, or its session out of the group.
+    pub(super) fn forget(&self, session: &Arc<Session>, path: &str, subscription: &Arc<Subscription>) {
+        if let Target::Group(group) = &subscription.target {
+            let mut groups = self.groups.lock();
+            if !group.leave(session.number, &self.limits) {
+                return;
+            }
+            groups.remove(path);
+            self.stats.dropped_gone.add(group.queue.clear());
+        }
+        self.tree.write().remove(plain_filter(path), subscription);
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn insert(&self, path: &str, subscription: &Arc<Subscription>) {
+        self.tree.write().insert(plain_filter(path), Arc::clone(subscription));
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A group has one place in the tree, taken by its first member; messages before that are not for it.
+    fn insert_first_of_group(&self, path: &str, subscription: &Arc<Subscription>) {
+        let mut tree = self.tree.write();
+        if !tree.contains(plain_filter(path), subscription) {
+            tree.insert(plain_filter(path), Arc::clone(subscription));
+            self.generation.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Whom the session's queue may hold follows from what it subscribes to.
+    fn update_policy(&self, session: &Arc<Session>, state: &State) {
+        let never = &self.settings.queue.never_hold;
+        let mut policy = HoldPolicy::Never;
+        for (path, subscription) in &state.subscriptions {
+            if never.iter().any(|rule| excludes(rule, &session.client_id, state.user.as_deref(), path)) {
+                continue;
+            }
+            match subscription.target {
+                Target::Group(_) => {}
+                Target::Session(_) if subscription.qos == QoS::AtMostOnce => policy = HoldPolicy::Briefly,
+                Target::Session(_) => {
+                    policy = HoldPolicy::WhileProgress;
+                    break;
+                }
+            }
+        }
+        session.queue.set_policy(policy);
+    }
+}
+
+fn plain_filter(path: &str) -> &str {
+    topic::split_share(path).ok().flatten().map_or(path, |(_, plain)| plain)
+}
+
+fn excludes(rule: &Hold, client: &str, user: Option<&str>, filter: &str) -> bool {
+    let fits = |pattern: &Option<String>, text: Option<&str>| match (pattern, text) {
+        (None, _) => true,
+        (Some(pattern), Some(text)) => topic::glob(pattern, text),
+        (Some(_), None) => false,
+    };
+    fits(&rule.user, user) && fits(&rule.client, Some(client)) && fits(&rule.filter, Some(filter))
+}

@@ -1,0 +1,250 @@
+//! The topic tree: which subscriptions match a topic.
+//!
+//! A trie over the levels of filters, in a slab: topics and filters of any depth are walked without recursion.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::group::Group;
+use super::message::Message;
+use super::queue::Extra;
+use super::session::Session;
+use crate::wire::QoS;
+
+/// A subscription as the dispatchers see it.
+#[derive(Debug)]
+pub struct Subscription {
+    /// Who gets the messages.
+    pub target: Target,
+    /// Most QoS to deliver with.
+    pub qos: QoS,
+    /// Not what the subscriber itself published.
+    pub no_local: bool,
+    /// Keep the retain flag.
+    pub retain_as_published: bool,
+    /// Messages accepted before this moment are not for it (see `Broker::next_ordinal`).
+    pub since: u64,
+    /// Its subscription identifier, where it has one.
+    pub extra: Option<Arc<Extra>>,
+}
+
+/// Who gets the messages of a subscription.
+#[derive(Debug)]
+pub enum Target {
+    /// One session.
+    Session(Arc<Session>),
+    /// Any member of a group.
+    Group(Arc<Group>),
+}
+
+impl Subscription {
+    /// Whether a message that matches its filter is for it.
+    pub fn wants(&self, message: &Message) -> bool {
+        let own = || matches!(&self.target, Target::Session(session) if session.number == message.publisher);
+        message.ordinal >= self.since && !(self.no_local && own())
+    }
+
+    /// Identifies the target among all targets.
+    pub fn key(&self) -> (bool, usize) {
+        match &self.target {
+            Target::Session(session) => (false, session.number as usize),
+            Target::Group(group) => (true, Arc::as_ptr(group) as usize),
+        }
+    }
+}
+
+/// All subscriptions.
+#[derive(Debug)]
+pub struct Tree {
+    nodes: Vec<Node>,
+    free: Vec<u32>,
+    count: usize,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    children: HashMap<Box<str>, u32>,
+    /// Child for `+`; 0 is none (the root is nobody's child).
+    plus: u32,
+    parent: u32,
+    /// Subscriptions that end here, and those that end with `/#` here.
+    exact: Vec<Arc<Subscription>>,
+    below: Vec<Arc<Subscription>>,
+}
+
+const ROOT: u32 = 0;
+
+impl Default for Tree {
+    fn default() -> Self {
+        Self { nodes: vec![Node::default()], free: Vec::new(), count: 0 }
+    }
+}
+
+impl Tree {
+    /// Adds a subscription; one of the same target on the same filter is replaced.
+    pub fn insert(&mut self, filter: &str, subscription: Arc<Subscription>) {
+        let (path, below) = split_hash(filter);
+        let mut at = ROOT;
+        for level in path {
+            at = self.child_or_new(at, level);
+        }
+        let list = self.nodes[at as usize].list(below);
+        match list.iter_mut().find(|known| known.key() == subscription.key()) {
+            Some(known) => *known = subscription,
+            None => {
+                list.push(subscription);
+                self.count += 1;
+            }
+        }
+    }
+
+    /// Removes a subscription, and the nodes that only it needed.
+    pub fn remove(&mut self, filter: &str, subscription: &Arc<Subscription>) {
+        let (path, below) = split_hash(filter);
+        let mut at = ROOT;
+        for level in path {
+            match self.child(at, level) {
+                Some(child) => at = child,
+                None => return,
+            }
+        }
+        let list = self.nodes[at as usize].list(below);
+        let before = list.len();
+        list.retain(|known| known.key() != subscription.key());
+        list.shrink_to_fit();
+        self.count -= before - list.len();
+        self.prune(at, filter);
+    }
+
+    /// Whether the same target is there on this filter.
+    pub fn contains(&self, filter: &str, subscription: &Subscription) -> bool {
+        let (path, below) = split_hash(filter);
+        let mut at = ROOT;
+        for level in path {
+            match self.child(at, level) {
+                Some(child) => at = child,
+                None => return false,
+            }
+        }
+        let node = &self.nodes[at as usize];
+        let list = if below { &node.below } else { &node.exact };
+        list.iter().any(|known| known.key() == subscription.key())
+    }
+
+    /// Calls `found` for every subscription that matches a topic.
+    pub fn each_match(&self, topic: &str, mut found: impl FnMut(&Arc<Subscription>)) {
+        let system = topic.starts_with('$');
+        // what is left of the topic at each node still to be visited; None is past its end
+        let mut open: Vec<(u32, Option<&str>)> = vec![(ROOT, Some(topic))];
+        while let Some((at, rest)) = open.pop() {
+            let node = &self.nodes[at as usize];
+            let wild = at != ROOT || !system;
+            if wild {
+                node.below.iter().for_each(&mut found);
+            }
+            let Some(rest) = rest else {
+                node.exact.iter().for_each(&mut found);
+                continue;
+            };
+            let (level, rest) = match rest.split_once('/') {
+                Some((level, rest)) => (level, Some(rest)),
+                None => (rest, None),
+            };
+            if node.plus != 0 && wild {
+                open.push((node.plus, rest));
+            }
+            if let Some(child) = node.children.get(level) {
+                open.push((*child, rest));
+            }
+        }
+    }
+
+    /// How many subscriptions there are.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    fn child(&self, at: u32, level: &str) -> Option<u32> {
+        let node = &self.nodes[at as usize];
+        match level {
+            "+" => (node.plus != 0).then_some(node.plus),
+            _ => node.children.get(level).copied(),
+        }
+    }
+
+    fn child_or_new(&mut self, at: u32, level: &str) -> u32 {
+        if let Some(child) = self.child(at, level) {
+            return child;
+        }
+        let node = Node { parent: at, ..Node::default() };
+        let child = match self.free.pop() {
+            Some(free) => {
+                self.nodes[free as usize] = node;
+                free
+            }
+            None => {
+                self.nodes.push(node);
+                (self.nodes.len() - 1) as u32
+            }
+        };
+        let parent = &mut self.nodes[at as usize];
+        match level {
+            "+" => parent.plus = child,
+            _ => {
+                parent.children.insert(level.into(), child);
+            }
+        }
+        child
+    }
+
+    /// Frees a node and its ancestors while they hold nothing.
+    fn prune(&mut self, mut at: u32, filter: &str) {
+        let (path, _) = split_hash(filter);
+        let levels: Vec<&str> = path.collect();
+        for level in levels.into_iter().rev() {
+            let node = &self.nodes[at as usize];
+            if !node.is_empty() {
+                return;
+            }
+            let parent = node.parent;
+            match level {
+                "+" => self.nodes[parent as usize].plus = 0,
+                _ => {
+                    let children = &mut self.nodes[parent as usize].children;
+                    children.remove(level);
+                    if children.is_empty() {
+                        *children = HashMap::new();
+                    }
+                }
+            }
+            self.nodes[at as usize] = Node::default();
+            self.free.push(at);
+            at = parent;
+        }
+    }
+}
+
+impl Node {
+    fn list(&mut self, below: bool) -> &mut Vec<Arc<Subscription>> {
+        if below { &mut self.below } else { &mut self.exact }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.children.is_empty() && self.plus == 0 && self.exact.is_empty() && self.below.is_empty()
+    }
+}
+
+/// The levels before a final `#`, and whether there is one.
+fn split_hash(filter: &str) -> (impl Iterator<Item = &str>, bool) {
+    let (path, below) = match filter.strip_suffix('#') {
+        Some("") => (None, true),
+        Some(path) => (path.strip_suffix('/'), true),
+        None => (Some(filter), false),
+    };
+    (path.into_iter().flat_map(|path| path.split('/')), below)
+}
