@@ -141,17 +141,14 @@ impl Encoder {
         if self.version == Version::V311 {
             return;
         }
+        // Never in the short form: it is rare, and some clients read on for the length that it leaves out.
         let first = kind::DISCONNECT << 4;
+        let fixed = [reason.0];
         let text = text.map(|text| Property::Text(id::REASON_STRING, text));
         let server = server.map(|server| Property::Text(id::SERVER_REFERENCE, server));
-        if (text.is_some() || server.is_some())
-            && (self.with_properties(out, first, &[reason.0], server.into_iter().chain(text))
-                || self.with_properties(out, first, &[reason.0], server.into_iter()))
-        {
-            return;
-        }
-        let code: &[u8] = if reason == ReasonCode::SUCCESS { &[] } else { &[reason.0] };
-        self.plain(out, first, code);
+        let _ = self.with_properties(out, first, &fixed, server.into_iter().chain(text))
+            || self.with_properties(out, first, &fixed, server.into_iter())
+            || self.with_properties(out, first, &fixed, std::iter::empty());
     }
 
     /// The four acknowledgements of PUBLISH.
@@ -278,7 +275,9 @@ fn own_properties<'a>(publish: &Outgoing<'a>) -> impl Iterator<Item = Property<'
     let alias = publish.topic_alias.map(|alias| Property::Two(id::TOPIC_ALIAS, alias));
     let expiry = publish.message_expiry.map(|seconds| Property::Four(id::MESSAGE_EXPIRY, seconds));
     let ids = publish.subscription_ids.iter().map(|&value| Property::Varint(id::SUBSCRIPTION_ID, value));
-    alias.into_iter().chain(expiry).chain(ids)
+    // Identifiers first: rumqttc counts one byte too many for each, and then takes what is short at the end
+    // of the block for payload.
+    ids.chain(alias).chain(expiry)
 }
 
 fn publish_properties_len(publish: &Outgoing<'_>) -> usize {
