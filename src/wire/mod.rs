@@ -55,3 +55,6 @@ impl QoS {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
