@@ -4,11 +4,15 @@
 //! what they get wrong for a server. Decoding borrows from the read buffer and validates everything the
 //! specifications call malformed or a protocol error, so that the session behind it sees only sound packets.
 
+mod connect;
 mod decode;
 mod encode;
 mod packet;
 mod property;
+mod reader;
 mod reason;
+mod subscribe;
+mod writer;
 
 pub use decode::{Frame, decode, frame};
 pub use encode::Encoder;
@@ -51,3 +55,6 @@ impl QoS {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
