@@ -1,1 +1,4 @@
 //! Authentication and topic rules.
+
+mod text;
+pub mod users;
