@@ -207,3 +207,6 @@ fn check_name(user: &str) -> Result<(), String> {
 #[cfg(test)]
 #[path = "users/tests.rs"]
 mod tests;
+
+#[cfg(test)]
+pub(crate) use tests::cheap_hash;
