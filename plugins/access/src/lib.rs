@@ -4,9 +4,10 @@
 //! [`rules`]. Both files are text that people edit; both are read again on SIGHUP, all or nothing.
 //!
 //! **Who is it?** With a users file, a client that gives a user name must give its password too. Without a
-//! user name, or without a users file, the name in a verified TLS certificate is the user. Everybody else is
-//! anonymous, also one that gives a name that nobody can check: it is let in if the anonymous are, and rules
-//! about users are not about it.
+//! user name, or without a users file, the name in a verified TLS certificate is the user; so the authority
+//! that signs certificates must not sign for the names of other users. Everybody else is anonymous, also one
+//! that gives a name that nobody can check: it is let in if the anonymous are, and rules about users are not
+//! about it.
 //!
 //! **What may it do?** Without a rules file, everything; with one, what its rules allow. Rules that are read
 //! again hold at once for connected clients too; subscriptions they have stay, and so does a connected

@@ -14,5 +14,6 @@ pub(crate) fn read(path: &Path) -> io::Result<String> {
     if read as u64 > MAX_BYTES {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "larger than 64 MiB"));
     }
-    Ok(text)
+    // Some editors begin a file with a mark that would become part of the first word.
+    Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }

@@ -16,7 +16,8 @@ const MAX_MEMORY_KIB: u32 = 256 * 1024;
 const MAX_PASSES: u32 = 64;
 
 /// glibc gives blocks above 32 MiB back to the system when they are freed, while smaller ones may stay with
-/// each thread that ever ran argon2. Pages that are reserved and never touched cost nothing.
+/// each thread that ever ran argon2 (after 16 runs on 16 threads: 315 MB stay with 19 MiB blocks, 4 MB with
+/// these). Pages that are reserved and never touched cost nothing.
 const RESERVED_BLOCKS: usize = 33 * 1024;
 
 /// Hashes a password with argon2id and a random salt, as a PHC string for a users file.

@@ -150,6 +150,8 @@ fn a_file_that_is_no_users_file_is_left_alone() {
     assert!(matches!(set_user(&other, "a:b", &cheap_hash(b"1")), Err(UsersError::Name(_))));
     assert!(matches!(set_user(&other, "a\nb", &cheap_hash(b"1")), Err(UsersError::Name(_))));
     assert!(matches!(set_user(&other, "a", "secret"), Err(UsersError::Hash(_))));
+    let two_lines = format!("{0}\nroot:{0}", cheap_hash(b"1"));
+    assert!(matches!(set_user(&other, "a", &two_lines), Err(UsersError::Hash(_))));
     assert!(!other.exists());
     assert!(matches!(set_user(Path::new("/"), "a", &cheap_hash(b"1")), Err(UsersError::Read { .. })));
     let nowhere = directory.path().join("nowhere/users");
@@ -170,6 +172,14 @@ fn only_the_owner_can_read_unless_the_group_was_meant_to() {
         set_user(&path, "alice", &cheap_hash(b"1")).unwrap();
         assert_eq!(mode(&path), after, "after {before:o}");
     }
+}
+
+#[test]
+fn a_byte_order_mark_is_not_part_of_the_first_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("users");
+    fs::write(&path, format!("\u{feff}alice:{}", cheap_hash(b"1"))).unwrap();
+    assert!(Users::read(&path).unwrap().verify("alice", b"1", &Slots::new(1)));
 }
 
 #[cfg(unix)]
