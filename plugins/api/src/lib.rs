@@ -3,6 +3,86 @@
 //! A [`Plugin`] is made once from the configuration. For every client that connects it makes a small
 //! [`Hook`] that lives as long as the connection and is asked about everything the client does, in the
 //! order in which plugins are configured. The first answer other than [`Verdict::Continue`] wins.
+//!
+//! A hook belongs to one connection and is never asked by two threads at once, so it needs no locks for what
+//! is its own. It runs on the path of every message: it must not block, and should not allocate. What
+//! takes longer belongs into [`Plugin::connect`], with [`Plugin::blocks_on_connect`].
+//!
+//! # A plugin of your own
+//!
+//! This one gives every client a budget of payload bytes for each window of time.
+//!
+//! ```
+//! use std::net::SocketAddr;
+//! use std::time::{Duration, Instant};
+//! use tidegate_plugin::{Client, Hook, Plugin, Publish, Refusal, Verdict};
+//!
+//! /// How many payload bytes each client may publish in each window.
+//! struct ByteBudget {
+//!     bytes: usize,
+//!     window: Duration,
+//! }
+//!
+//! impl Plugin for ByteBudget {
+//!     fn name(&self) -> &'static str {
+//!         "byte-budget"
+//!     }
+//!
+//!     fn connect(&self, client: &Client<'_>) -> Result<Option<Box<dyn Hook>>, Refusal> {
+//!         if client.user == Some("camera") {
+//!             return Ok(None); // Without a hook, this client is never asked about again.
+//!         }
+//!         let ends = Instant::now() + self.window;
+//!         Ok(Some(Box::new(Budget { left: self.bytes, ends, bytes: self.bytes, window: self.window })))
+//!     }
+//! }
+//!
+//! /// What is left to one client.
+//! struct Budget {
+//!     left: usize,
+//!     ends: Instant,
+//!     bytes: usize,
+//!     window: Duration,
+//! }
+//!
+//! impl Hook for Budget {
+//!     fn on_publish(&mut self, publish: &Publish<'_>) -> Verdict {
+//!         let (size, now) = (publish.payload.len(), Instant::now());
+//!         if now >= self.ends {
+//!             (self.left, self.ends) = (self.bytes, now + self.window);
+//!         }
+//!         if size <= self.left {
+//!             self.left -= size;
+//!             return Verdict::Continue;
+//!         }
+//!         let wait = self.ends - now;
+//!         let refusal = Refusal::quota_exceeded("byte budget used up", wait);
+//!         match publish.qos {
+//!             _ if size > self.bytes => Verdict::Close(refusal), // It would never fit.
+//!             0 => Verdict::Delay(wait), // Nobody would see a refusal: what comes next waits instead.
+//!             _ => Verdict::Refuse(refusal), // The acknowledgement says so.
+//!         }
+//!     }
+//! }
+//!
+//! let plugin = ByteBudget { bytes: 1000, window: Duration::from_secs(3600) };
+//! let peer = SocketAddr::from(([127, 0, 0, 1], 50_000));
+//! let client = Client { id: "meter-1", user: None, password: None, peer, certificate: None, level: 5 };
+//! let mut hook = plugin.connect(&client).unwrap().unwrap();
+//! let mut publish = |payload: &[u8], qos| hook.on_publish(&Publish { topic: "t", payload, qos, retain: false });
+//! assert_eq!(publish(&[0; 900], 1), Verdict::Continue);
+//! assert!(matches!(publish(&[0; 900], 1), Verdict::Refuse(refusal) if refusal.code == 0x97));
+//! assert!(matches!(publish(&[0; 900], 0), Verdict::Delay(_)));
+//! assert!(matches!(publish(&[0; 1001], 0), Verdict::Close(_)));
+//! assert_eq!(publish(&[0; 100], 0), Verdict::Continue);
+//! ```
+//!
+//! A binary of your own hands it to the gateway, which asks plugins in the order in which they are given:
+//!
+//! ```text
+//! Gateway::builder(settings)
+//!     .plugin(Box::new(ByteBudget { bytes: 1_000_000, window: Duration::from_secs(60) }))
+//! ```
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
