@@ -8,7 +8,7 @@ use super::error::Problem;
 use super::keys;
 
 /// Where the value of a key comes from; `None` for the built-in defaults.
-pub(super) fn origin(figment: &Figment, key: &str) -> Option<String> {
+fn origin(figment: &Figment, key: &str) -> Option<String> {
     let mut metadata = figment.find_metadata(key);
     let mut parent = key;
     // A key inside a list has no entry of its own.
@@ -21,8 +21,18 @@ pub(super) fn origin(figment: &Figment, key: &str) -> Option<String> {
 }
 
 /// The value of a key as it was given.
-pub(super) fn given(figment: &Figment, key: &str) -> Option<String> {
-    figment.find_value(key).ok().map(|value| text(&value))
+fn given(figment: &Figment, key: &str) -> Option<String> {
+    let all = figment.extract::<Value>().ok()?;
+    key.split('.').try_fold(&all, part).map(text)
+}
+
+/// One step into a table, or with a number into a list.
+fn part<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
+    match value {
+        Value::Dict(_, table) => table.get(name),
+        Value::Array(_, values) => values.get(name.parse::<usize>().ok()?),
+        _ => None,
+    }
 }
 
 /// Says what is wrong with the value of a key.
@@ -55,7 +65,7 @@ pub(super) fn extraction(figment: &Figment, error: Error) -> Vec<Problem> {
 }
 
 fn extraction_of_one(figment: &Figment, error: &Error) -> Problem {
-    let mut key = error.path.join(".");
+    let key = error.path.join(".");
     let reason = match &error.kind {
         Kind::Message(message) => message.clone(),
         Kind::InvalidType(_, expected)
@@ -64,13 +74,10 @@ fn extraction_of_one(figment: &Figment, error: &Error) -> Problem {
             format!("must be {}", expectation(expected))
         }
         Kind::UnknownVariant(found, expected) => one_of(found, expected),
-        Kind::UnknownField(found, expected) => {
-            key = format!("{key}.{found}");
-            match keys::nearest_of(found, expected) {
-                Some(near) => format!("unknown key; did you mean {near}?"),
-                None => format!("unknown key; it may be one of {}", expected.join(", ")),
-            }
-        }
+        Kind::UnknownField(found, expected) => match keys::nearest_of(found, expected) {
+            Some(near) => format!("unknown key; did you mean {near}?"),
+            None => format!("unknown key; it may be one of {}", expected.join(", ")),
+        },
         other => other.to_string(),
     };
     problem(figment, &key, reason)

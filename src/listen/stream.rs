@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::net::{SocketAddr, SocketAddrV4};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -54,53 +54,60 @@ impl fmt::Display for Transport {
 /// [`poll_flush`](AsyncWrite::poll_flush) must follow the last write of a batch.
 pub struct Stream {
     io: Io,
-    peer: Peer,
 }
 
 impl Stream {
     /// A plain TCP client.
     pub fn tcp(socket: TcpStream, peer: SocketAddr) -> Self {
-        Self { io: Io::Tcp(socket), peer: peer.into() }
+        let io = match peer {
+            SocketAddr::V4(peer) => Io::Tcp4(socket, peer),
+            SocketAddr::V6(_) => Io::Tcp6(Box::new((socket, peer))),
+        };
+        Self { io }
     }
 
     /// Any other stream of bytes, for tests and for those who embed the gateway.
     pub fn other(io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, peer: SocketAddr) -> Self {
-        Self { io: Io::Other(Box::new(Box::new(io))), peer: peer.into() }
+        Self { io: Io::Other(Box::new((Box::new(io), peer))) }
     }
 
     pub(super) fn tls(stream: Secured, peer: SocketAddr) -> Self {
-        Self { io: Io::Tls(Box::new(stream)), peer: peer.into() }
+        Self { io: Io::Tls(Box::new((stream, peer))) }
     }
 
     pub(super) fn ws(stream: WebSocket<TcpStream>, peer: SocketAddr) -> Self {
-        Self { io: Io::Ws(Box::new(stream)), peer: peer.into() }
+        Self { io: Io::Ws(Box::new((stream, peer))) }
     }
 
     pub(super) fn wss(stream: WebSocket<Secured>, peer: SocketAddr) -> Self {
-        Self { io: Io::Wss(Box::new(stream)), peer: peer.into() }
+        Self { io: Io::Wss(Box::new((stream, peer))) }
     }
 
     /// Where the client connects from.
     pub fn peer(&self) -> SocketAddr {
-        match &self.peer {
-            Peer::V4(address) => SocketAddr::V4(*address),
-            Peer::V6(address) => SocketAddr::V6(**address),
+        match &self.io {
+            Io::Tcp4(_, peer) => SocketAddr::V4(*peer),
+            Io::Tcp6(boxed) => boxed.1,
+            Io::Tls(boxed) => boxed.1,
+            Io::Ws(boxed) => boxed.1,
+            Io::Wss(boxed) => boxed.1,
+            Io::Other(boxed) => boxed.1,
         }
     }
 
     /// The common name of its verified certificate (or else the first DNS name in it), if it showed one.
     pub fn certificate(&self) -> Option<&str> {
         match &self.io {
-            Io::Tls(secured) => secured.certificate.as_deref(),
-            Io::Wss(socket) => socket.get_ref().certificate.as_deref(),
-            Io::Tcp(_) | Io::Ws(_) | Io::Other(_) => None,
+            Io::Tls(boxed) => boxed.0.certificate.as_deref(),
+            Io::Wss(boxed) => boxed.0.get_ref().certificate.as_deref(),
+            Io::Tcp4(..) | Io::Tcp6(_) | Io::Ws(_) | Io::Other(_) => None,
         }
     }
 
     /// How the client is connected; a stream made by [`Stream::other`] counts as plain.
     pub fn transport(&self) -> Transport {
         match &self.io {
-            Io::Tcp(_) | Io::Other(_) => Transport::Mqtt,
+            Io::Tcp4(..) | Io::Tcp6(_) | Io::Other(_) => Transport::Mqtt,
             Io::Tls(_) => Transport::Mqtts,
             Io::Ws(_) => Transport::Ws,
             Io::Wss(_) => Transport::Wss,
@@ -110,10 +117,11 @@ impl Stream {
     /// The TCP socket under it all, for socket options.
     pub fn socket(&self) -> Option<&TcpStream> {
         match &self.io {
-            Io::Tcp(socket) => Some(socket),
-            Io::Tls(secured) => Some(secured.stream.get_ref().0),
-            Io::Ws(socket) => Some(socket.get_ref()),
-            Io::Wss(socket) => Some(socket.get_ref().stream.get_ref().0),
+            Io::Tcp4(socket, _) => Some(socket),
+            Io::Tcp6(boxed) => Some(&boxed.0),
+            Io::Tls(boxed) => Some(boxed.0.stream.get_ref().0),
+            Io::Ws(boxed) => Some(boxed.0.get_ref()),
+            Io::Wss(boxed) => Some(boxed.0.get_ref().stream.get_ref().0),
             Io::Other(_) => None,
         }
     }
@@ -129,11 +137,27 @@ impl fmt::Debug for Stream {
 macro_rules! on_io {
     ($stream:expr, $io:ident => $call:expr) => {
         match &mut $stream.get_mut().io {
-            Io::Tcp($io) => $call,
-            Io::Tls($io) => $call,
-            Io::Ws($io) => $call,
-            Io::Wss($io) => $call,
-            Io::Other($io) => $call,
+            Io::Tcp4($io, _) => $call,
+            Io::Tcp6(boxed) => {
+                let $io = &mut boxed.0;
+                $call
+            }
+            Io::Tls(boxed) => {
+                let $io = &mut boxed.0;
+                $call
+            }
+            Io::Ws(boxed) => {
+                let $io = &mut boxed.0;
+                $call
+            }
+            Io::Wss(boxed) => {
+                let $io = &mut boxed.0;
+                $call
+            }
+            Io::Other(boxed) => {
+                let $io = &mut boxed.0;
+                $call
+            }
         }
     };
 }
@@ -162,11 +186,12 @@ impl AsyncWrite for Stream {
 
     fn is_write_vectored(&self) -> bool {
         match &self.io {
-            Io::Tcp(io) => io.is_write_vectored(),
-            Io::Tls(io) => io.is_write_vectored(),
-            Io::Ws(io) => io.is_write_vectored(),
-            Io::Wss(io) => io.is_write_vectored(),
-            Io::Other(io) => io.is_write_vectored(),
+            Io::Tcp4(io, _) => io.is_write_vectored(),
+            Io::Tcp6(boxed) => boxed.0.is_write_vectored(),
+            Io::Tls(boxed) => boxed.0.is_write_vectored(),
+            Io::Ws(boxed) => boxed.0.is_write_vectored(),
+            Io::Wss(boxed) => boxed.0.is_write_vectored(),
+            Io::Other(boxed) => boxed.0.is_write_vectored(),
         }
     }
 
@@ -180,33 +205,19 @@ impl AsyncWrite for Stream {
     }
 }
 
-/// Everything but plain TCP is boxed: most connections are plain and idle, and pay for the largest variant.
+/// Everything but plain TCP is boxed, for every connection pays for the largest variant. TCP over IPv6 is boxed
+/// for its address, which takes 32 bytes; that of IPv4 takes 6.
 enum Io {
-    Tcp(TcpStream),
-    Tls(Box<Secured>),
-    Ws(Box<WebSocket<TcpStream>>),
-    Wss(Box<WebSocket<Secured>>),
-    // Boxed twice, so that it takes one word here.
-    Other(Box<Box<dyn Bytes>>),
+    Tcp4(TcpStream, SocketAddrV4),
+    Tcp6(Box<(TcpStream, SocketAddr)>),
+    Tls(Box<(Secured, SocketAddr)>),
+    Ws(Box<(WebSocket<TcpStream>, SocketAddr)>),
+    Wss(Box<(WebSocket<Secured>, SocketAddr)>),
+    Other(Box<(Box<dyn Bytes>, SocketAddr)>),
 }
 
 trait Bytes: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Bytes for T {}
-
-/// A `SocketAddr` takes 32 bytes, this 16.
-enum Peer {
-    V4(SocketAddrV4),
-    V6(Box<SocketAddrV6>),
-}
-
-impl From<SocketAddr> for Peer {
-    fn from(address: SocketAddr) -> Self {
-        match address {
-            SocketAddr::V4(address) => Self::V4(address),
-            SocketAddr::V6(address) => Self::V6(Box::new(address)),
-        }
-    }
-}
 
 /// TLS over TCP, with whom the client's certificate names.
 pub(super) struct Secured {
