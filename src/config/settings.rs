@@ -258,7 +258,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// One address as text, or a list of them; `""` and `[]` are none.
+/// One address as text, several with commas between them, or a list of them; `""` and `[]` are none.
 mod addresses {
     use std::net::SocketAddr;
 
@@ -266,7 +266,10 @@ mod addresses {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     #[derive(Deserialize)]
-    #[serde(untagged)]
+    #[serde(
+        untagged,
+        expecting = "must be an address such as \"127.0.0.1:1883\" or \"[::1]:1883\", or a list of them"
+    )]
     enum OneOrMany {
         One(String),
         Many(Vec<String>),
@@ -278,13 +281,15 @@ mod addresses {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<SocketAddr>, D::Error> {
         let texts = match OneOrMany::deserialize(from)? {
-            OneOrMany::One(text) if text.is_empty() => Vec::new(),
-            OneOrMany::One(text) => vec![text],
+            OneOrMany::One(text) if text.trim().is_empty() => Vec::new(),
+            OneOrMany::One(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
             OneOrMany::Many(texts) => texts,
         };
         let parse = |text: &String| {
             text.parse().map_err(|_| {
-                D::Error::custom(format!("`{text}` is not an address such as 127.0.0.1:1883 or [::1]:1883"))
+                D::Error::custom(format!(
+                    "{text:?} is not a numeric address and a port, such as \"127.0.0.1:1883\" or \"[::1]:1883\""
+                ))
             })
         };
         texts.iter().map(parse).collect()

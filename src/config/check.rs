@@ -1,0 +1,198 @@
+//! Values that parse but cannot be.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use figment::Figment;
+
+use super::error::Problem;
+use super::{ListenSettings, Settings, explain, keys, load};
+
+/// The largest packet that MQTT's four length bytes can announce.
+const LARGEST_PACKET: u64 = 268_435_460;
+
+/// The specification obliges a server to accept client identifiers of this length ([MQTT-3.1.3-5]).
+const SHORTEST_CLIENT_ID_LIMIT: u64 = 23;
+
+/// Names every value that cannot be.
+pub(super) fn check(figment: &Figment, settings: &Settings) -> Vec<Problem> {
+    let mut checks = Checks { figment, problems: Vec::new() };
+    checks.numbers(settings);
+    checks.listeners(settings);
+    checks.tls(settings);
+    checks.access(settings);
+    checks.files(settings);
+    checks.holds(settings);
+    checks.log(settings);
+    checks.problems
+}
+
+struct Checks<'a> {
+    figment: &'a Figment,
+    problems: Vec<Problem>,
+}
+
+impl Checks<'_> {
+    fn refuse(&mut self, key: &str, reason: impl Into<String>) {
+        self.problems.push(explain::problem(self.figment, key, reason));
+    }
+
+    fn refuse_if(&mut self, wrong: bool, key: &str, reason: &str) {
+        if wrong {
+            self.refuse(key, reason);
+        }
+    }
+
+    fn within(&mut self, key: &str, value: u64, least: u64, most: u64) {
+        if value < least {
+            self.refuse(key, format!("must be at least {least}"));
+        } else if value > most {
+            self.refuse(key, format!("must be at most {most}"));
+        }
+    }
+
+    fn numbers(&mut self, settings: &Settings) {
+        let (listen, session, queue) = (&settings.listen, &settings.session, &settings.queue);
+        let least_one = [
+            ("listen.max_connections", listen.max_connections as u64),
+            ("listen.connect_timeout", listen.connect_timeout.into()),
+            ("listen.max_buffer", listen.max_buffer as u64),
+            ("session.receive_maximum", session.receive_maximum.into()),
+            ("session.max_inflight", session.max_inflight.into()),
+            ("session.max_subscriptions", session.max_subscriptions as u64),
+            ("queue.max_messages", queue.max_messages as u64),
+            ("queue.max_bytes", queue.max_bytes as u64),
+            ("queue.max_delay_ms", queue.max_delay_ms),
+            ("queue.progress_timeout", queue.progress_timeout),
+        ];
+        for (key, value) in least_one {
+            self.within(key, value, 1, u64::MAX);
+        }
+        self.within("session.max_packet_size", session.max_packet_size.into(), 64, LARGEST_PACKET);
+        let longest = u16::MAX.into();
+        self.within("session.max_client_id", session.max_client_id as u64, SHORTEST_CLIENT_ID_LIMIT, longest);
+    }
+
+    fn listeners(&mut self, settings: &Settings) {
+        let addresses = all_addresses(settings);
+        if addresses.iter().all(|(key, _)| *key == "admin.listen") {
+            self.refuse("listen.mqtt", "nobody could connect; set one of listen.mqtt, .mqtts, .ws and .wss");
+        }
+        for (index, (key, address)) in addresses.iter().enumerate() {
+            if let Some((other_key, other)) =
+                addresses[..index].iter().find(|(_, other)| collide(*address, *other))
+            {
+                let reason =
+                    format!("{address} collides with {other} of {other_key}; choose another port or address");
+                self.refuse(key, reason);
+            }
+        }
+    }
+
+    fn tls(&mut self, settings: &Settings) {
+        let (listen, tls) = (&settings.listen, &settings.tls);
+        let whole = tls.certificate.is_some() && tls.key.is_some();
+        let missing = "needs tls.certificate and tls.key, both PEM files";
+        self.refuse_if(!listen.mqtts.is_empty() && !whole, "listen.mqtts", missing);
+        self.refuse_if(!listen.wss.is_empty() && !whole, "listen.wss", missing);
+        self.refuse_if(
+            tls.certificate.is_some() && tls.key.is_none(),
+            "tls.certificate",
+            "needs tls.key beside it",
+        );
+        self.refuse_if(
+            tls.key.is_some() && tls.certificate.is_none(),
+            "tls.key",
+            "needs tls.certificate beside it",
+        );
+        self.refuse_if(
+            tls.require_client_certificate && tls.client_ca.is_none(),
+            "tls.require_client_certificate",
+            "needs tls.client_ca, the authorities that sign client certificates",
+        );
+    }
+
+    fn access(&mut self, settings: &Settings) {
+        let access = &settings.access;
+        self.refuse_if(
+            !access.anonymous && access.users.is_none(),
+            "access.anonymous",
+            "nobody could connect; set access.users to a file made by `tidegate passwd`",
+        );
+    }
+
+    fn files(&mut self, settings: &Settings) {
+        let mut settings = settings.clone();
+        for (key, path) in load::paths(&mut settings) {
+            if let Some(reason) = path.as_ref().and_then(unusable) {
+                self.refuse(key, reason);
+            }
+        }
+    }
+
+    fn holds(&mut self, settings: &Settings) {
+        let empty = |hold: &super::Hold| *hold == super::Hold::default();
+        self.refuse_if(
+            settings.queue.never_hold.iter().any(empty),
+            "queue.never_hold",
+            "an entry without user, client and filter would match every consumer; give one of them",
+        );
+    }
+
+    fn log(&mut self, settings: &Settings) {
+        if let Err(reason) = log_level(&settings.log.level) {
+            self.refuse("log.level", reason);
+        }
+    }
+}
+
+fn all_addresses(settings: &Settings) -> Vec<(&'static str, SocketAddr)> {
+    let ListenSettings { mqtt, mqtts, ws, wss, .. } = &settings.listen;
+    [
+        ("listen.mqtt", mqtt),
+        ("listen.mqtts", mqtts),
+        ("listen.ws", ws),
+        ("listen.wss", wss),
+        ("admin.listen", &settings.admin.listen),
+    ]
+    .into_iter()
+    .flat_map(|(key, addresses)| addresses.iter().map(move |address| (key, *address)))
+    .collect()
+}
+
+/// Whether both cannot be listened on; port 0 is a new port each time.
+fn collide(one: SocketAddr, other: SocketAddr) -> bool {
+    let same_family = one.is_ipv4() == other.is_ipv4();
+    let same_ip = one.ip() == other.ip() || is_any(one.ip()) || is_any(other.ip());
+    one.port() != 0 && one.port() == other.port() && same_family && same_ip
+}
+
+fn is_any(address: IpAddr) -> bool {
+    address.is_unspecified()
+}
+
+fn unusable(path: &PathBuf) -> Option<String> {
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_file() => None,
+        Ok(_) => Some(format!("{} is not a file", path.display())),
+        Err(error) => Some(format!("cannot use the file {}: {error}", path.display())),
+    }
+}
+
+/// Levels and directives. The filter's own parser takes any word for a module, `inof` too.
+fn log_level(text: &str) -> Result<(), String> {
+    const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+    for directive in text.split(',').map(str::trim) {
+        if directive.contains(['=', '[']) || LEVELS.contains(&directive.to_lowercase().as_str()) {
+            continue;
+        }
+        let near = keys::nearest_of(directive, &LEVELS).map(|near| format!("; did you mean \"{near}\"?"));
+        return Err(format!(
+            "must be one of {}, or directives such as \"info,tidegate=debug\"{}",
+            LEVELS.join(", "),
+            near.unwrap_or_default()
+        ));
+    }
+    let parsed = tracing_subscriber::EnvFilter::builder().parse(text);
+    parsed.map(|_| ()).map_err(|error| format!("is not a log filter: {error}"))
+}

@@ -1,0 +1,196 @@
+//! Accepting connections, and bringing each to the point where MQTT begins.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use super::bind::{Listener, Listeners};
+use super::connections::{Connections, Place};
+use super::rate::AcceptRate;
+use super::stream::{Stream, Transport};
+use super::tls::Tls;
+use super::websocket::WebSocket;
+
+/// Waiting after accept failed: at first this long, then twice as long each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Least time between two log lines of the same kind.
+const LOG_INTERVAL: Duration = Duration::from_secs(5);
+
+/// What all listeners share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) connections: Connections,
+    pub(super) rate: Option<Mutex<AcceptRate>>,
+    pub(super) tls: Option<Tls>,
+    pub(super) handshake_timeout: Duration,
+    pub(super) max_packet_size: usize,
+}
+
+impl Listeners {
+    /// Accepts until `shutdown` is done, running `handler` in a task of its own for every client.
+    ///
+    /// Afterwards the listening sockets are closed; connections that are open go on.
+    pub async fn run<H, F>(self, handler: H, shutdown: impl Future<Output = ()>)
+    where
+        H: Fn(Stream) -> F + Clone + Send + Sync + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let mut loops = JoinSet::new();
+        for listener in self.listeners {
+            loops.spawn(accept_all(listener, self.shared.clone(), handler.clone()));
+        }
+        shutdown.await;
+        // Aborting is enough: a connection that was accepted is in a task of its own.
+        loops.shutdown().await;
+    }
+}
+
+/// Accepts for ever. A burst is drained without going to sleep: `accept` only waits when the kernel has no more.
+async fn accept_all<H, F>(listener: Listener, shared: Arc<Shared>, handler: H)
+where
+    H: Fn(Stream) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = ()> + Send + 'static,
+{
+    let (mut pause, mut log) = (FIRST_PAUSE, LogRate::default());
+    loop {
+        match listener.socket.accept().await {
+            Ok((socket, peer)) => {
+                pause = FIRST_PAUSE;
+                let Some(place) = admit(&shared, peer, &mut log) else { continue };
+                start(listener.transport, socket, peer, place, &shared, &handler);
+            }
+            Err(error) if concerns_one_client(&error) => shared.connections.count_accept_error(),
+            Err(error) => {
+                shared.connections.count_accept_error();
+                if log.allows() {
+                    tracing::warn!(address = %listener.address, %error, "cannot accept connections, trying again");
+                }
+                // Out of file descriptors, mostly: trying at once would burn a core and change nothing.
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+}
+
+fn admit(shared: &Shared, peer: SocketAddr, log: &mut LogRate) -> Option<Place> {
+    if let Some(rate) = &shared.rate
+        && !rate.lock().admit(peer.ip(), Instant::now())
+    {
+        shared.connections.count_over_rate();
+        if log.allows() {
+            tracing::warn!(%peer, "turned away: connects faster than `listen.max_accept_rate`");
+        }
+        return None;
+    }
+    let place = shared.connections.enter();
+    if place.is_none() && log.allows() {
+        tracing::warn!(%peer, "turned away: `listen.max_connections` are open");
+    }
+    place
+}
+
+/// Starts the task of one client. For plain TCP the task holds the handler and nothing else.
+fn start<H, F>(
+    transport: Transport,
+    socket: TcpStream,
+    peer: SocketAddr,
+    place: Place,
+    shared: &Arc<Shared>,
+    handler: &H,
+) where
+    H: Fn(Stream) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = ()> + Send + 'static,
+{
+    // Without it small packets wait for the acknowledgement of earlier ones. Fails only if the client is gone.
+    let _ = socket.set_nodelay(true);
+    if transport == Transport::Mqtt {
+        let serving = handler(Stream::tcp(socket, peer));
+        tokio::spawn(hold(place, serving));
+        return;
+    }
+    let (shared, handler) = (shared.clone(), handler.clone());
+    tokio::spawn(async move {
+        // Boxed, so that its memory is free once the handshake is done.
+        let handshake = Box::pin(handshake(transport, socket, peer, shared));
+        if let Some(stream) = handshake.await {
+            handler(stream).await;
+        }
+        drop(place);
+    });
+}
+
+async fn hold<F: Future<Output = ()>>(place: Place, serving: F) {
+    serving.await;
+    drop(place);
+}
+
+async fn handshake(
+    transport: Transport,
+    socket: TcpStream,
+    peer: SocketAddr,
+    shared: Arc<Shared>,
+) -> Option<Stream> {
+    let upgrading = upgrade(transport, socket, peer, &shared);
+    let error = match tokio::time::timeout(shared.handshake_timeout, upgrading).await {
+        Ok(Ok(stream)) => return Some(stream),
+        Ok(Err(error)) => error,
+        Err(_) => io::ErrorKind::TimedOut.into(),
+    };
+    shared.connections.count_handshake_failed();
+    tracing::debug!(%peer, %transport, %error, "handshake failed");
+    None
+}
+
+async fn upgrade(
+    transport: Transport,
+    socket: TcpStream,
+    peer: SocketAddr,
+    shared: &Shared,
+) -> io::Result<Stream> {
+    let max_packet_size = shared.max_packet_size;
+    // `bind` refuses secure listeners without certificates.
+    let tls = || shared.tls.as_ref().ok_or(io::ErrorKind::Unsupported);
+    Ok(match transport {
+        Transport::Mqtt => Stream::tcp(socket, peer),
+        Transport::Mqtts => Stream::tls(tls()?.accept(socket).await?, peer),
+        Transport::Ws => {
+            Stream::ws(WebSocket::accept(socket, max_packet_size).await.map_err(io::Error::other)?, peer)
+        }
+        Transport::Wss => {
+            let secured = tls()?.accept(socket).await?;
+            Stream::wss(WebSocket::accept(secured, max_packet_size).await.map_err(io::Error::other)?, peer)
+        }
+    })
+}
+
+/// Whether accept failed because of one client, which is gone already, and will work for the next one.
+fn concerns_one_client(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+/// Keeps an attack from filling the log.
+#[derive(Default)]
+struct LogRate {
+    last: Option<Instant>,
+}
+
+impl LogRate {
+    fn allows(&mut self) -> bool {
+        let now = Instant::now();
+        let allowed = self.last.is_none_or(|last| now >= last + LOG_INTERVAL);
+        if allowed {
+            self.last = Some(now);
+        }
+        allowed
+    }
+}
