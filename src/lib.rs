@@ -1,5 +1,8 @@
 //! Tidegate: an MQTT broker and proxy that keeps an IoT system fast when its consumers cannot keep up.
 
+pub mod broker;
+pub mod chain;
 pub mod config;
+pub mod gateway;
 pub mod listen;
 pub mod wire;

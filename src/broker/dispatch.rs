@@ -63,7 +63,14 @@ struct Pending {
 
 impl Dispatcher {
     fn new(broker: Arc<Broker>) -> Self {
-        Self { broker, plans: HashMap::new(), generation: 0, pending: Vec::new(), places: HashMap::new(), lost: 0 }
+        Self {
+            broker,
+            plans: HashMap::new(),
+            generation: 0,
+            pending: Vec::new(),
+            places: HashMap::new(),
+            lost: 0,
+        }
     }
 
     fn lost(&mut self, lost: u64) {
@@ -161,7 +168,8 @@ impl Dispatcher {
     fn settle(&self, queue: &Queue, pushed: Pushed, publishers: Publishers, via: &Arc<Subscription>) {
         self.broker.stats.dropped_full.add(pushed.dropped);
         if pushed.over {
-            let gates = publishers.0.into_iter().filter_map(|number| Some((number, self.broker.gates.find(number)?)));
+            let gates =
+                publishers.0.into_iter().filter_map(|number| Some((number, self.broker.gates.find(number)?)));
             let held = queue.hold(gates, self.broker.clock.now(), &self.broker.limits);
             self.broker.stats.holds.add(held);
             if held > 0 {

@@ -52,7 +52,14 @@ impl Group {
     }
 
     /// Adds a member or changes its QoS and subscription identifier.
-    pub fn join(self: &Arc<Self>, session: &Arc<Session>, qos: QoS, identifier: Option<u32>, window: usize, now: Millis) {
+    pub fn join(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        qos: QoS,
+        identifier: Option<u32>,
+        window: usize,
+        now: Millis,
+    ) {
         let identifiers: Box<[u32]> = identifier.into_iter().collect();
         let extra = Arc::new(Extra { identifiers, group: Some(Arc::clone(self)) });
         let mut members = self.members.lock();

@@ -46,11 +46,6 @@ impl Inflight {
         self.count
     }
 
-    /// Whether none is.
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
     /// Adds a message and gives it an identifier; `None` when all are in use.
     pub fn add(&mut self, entry: Entry, now: Millis) -> Option<u16> {
         if self.count >= usize::from(u16::MAX) {
@@ -67,7 +62,8 @@ impl Inflight {
         };
         self.sequence += 1;
         let place = self.place(id);
-        self.slots[place] = Some(Sent { id, stage: Stage::Published(entry), at: now, sequence: self.sequence });
+        self.slots[place] =
+            Some(Sent { id, stage: Stage::Published(entry), at: now, sequence: self.sequence });
         self.count += 1;
         Some(id)
     }

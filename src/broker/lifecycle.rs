@@ -97,7 +97,8 @@ impl Broker {
             state.will = None;
         }
         let now = self.clock.now();
-        let offline = sessions.len() > self.settings.session.max_offline_sessions + self.settings.listen.max_connections;
+        let offline = sessions.len()
+            > self.settings.session.max_offline_sessions + self.settings.listen.max_connections;
         if state.expiry == 0 || offline {
             self.end(session, &mut state);
             sessions.remove(&session.client_id);
@@ -107,7 +108,7 @@ impl Broker {
         self.give_back_shared(session, &mut state);
         let (_, dropped) = session.queue.disconnect(&self.limits, |_| true);
         self.stats.dropped_gone.add(dropped);
-        let mut later = |seconds: u32, action| {
+        let later = |seconds: u32, action| {
             let due = Due { client_id: Arc::clone(&session.client_id), connection, action };
             self.timers.add(now + u64::from(seconds) * 1000, connection, due);
         };
@@ -230,7 +231,8 @@ pub(super) async fn run_timers(broker: Weak<Broker>) {
         for due in broker.timers.take_due(now) {
             broker.carry_out(&due);
         }
-        let until_next = broker.timers.next().map_or(IDLE, |at| Duration::from_millis(at.saturating_sub(now)).min(IDLE));
+        let until_next =
+            broker.timers.next().map_or(IDLE, |at| Duration::from_millis(at.saturating_sub(now)).min(IDLE));
         let changed = broker.timers.changed();
         let _ = tokio::time::timeout(until_next, changed).await;
     }

@@ -99,7 +99,8 @@ impl Message {
 
     /// Seconds left before it expires, rounded up, if it can.
     pub fn seconds_left(&self, now: Millis) -> Option<u32> {
-        (self.expires != 0).then(|| self.expires.saturating_sub(now).div_ceil(1000).min(u64::from(u32::MAX)) as u32)
+        (self.expires != 0)
+            .then(|| self.expires.saturating_sub(now).div_ceil(1000).min(u64::from(u32::MAX)) as u32)
     }
 }
 
@@ -160,11 +161,6 @@ impl BatchWriter {
         self.count
     }
 
-    /// How many bytes it holds.
-    pub fn len(&self) -> usize {
-        self.bytes.len()
-    }
-
     /// Whether it holds no message.
     pub fn is_empty(&self) -> bool {
         self.count == 0
@@ -198,11 +194,6 @@ impl BatchReader {
     pub fn new(batch: Bytes) -> Option<Self> {
         let publisher = u64::from_le_bytes(batch.get(..HEAD)?.try_into().ok()?);
         Some(Self { batch, publisher, at: HEAD })
-    }
-
-    /// The publisher of all its messages.
-    pub fn publisher(&self) -> u64 {
-        self.publisher
     }
 
     /// The next message's place, without making it.
@@ -298,15 +289,22 @@ mod tests {
             ordinal: 42,
             expires: 9,
         };
-        writer.push(&part("a/b", b"one".as_slice(), QoS::AtLeastOnce, true), |out| out.extend_from_slice(b"pp"));
+        writer.push(&part("a/b", b"one".as_slice(), QoS::AtLeastOnce, true), |out| {
+            out.extend_from_slice(b"pp")
+        });
         writer.push(&part("c", b"".as_slice(), QoS::AtMostOnce, false), |_| {});
         let mut reader = BatchReader::new(writer.finish()).unwrap();
-        assert_eq!(reader.publisher(), 7);
         let first = reader.next_frame().unwrap();
         assert_eq!(reader.topic(&first), "a/b");
         let message = reader.message(&first);
-        assert_eq!((message.topic(), message.properties(), message.payload()), (&b"a/b"[..], &b"pp"[..], &b"one"[..]));
-        assert_eq!((message.qos, message.retain, message.ordinal, message.expires), (QoS::AtLeastOnce, true, 42, 9));
+        assert_eq!(
+            (message.topic(), message.properties(), message.payload()),
+            (&b"a/b"[..], &b"pp"[..], &b"one"[..])
+        );
+        assert_eq!(
+            (message.qos, message.retain, message.ordinal, message.expires, message.publisher),
+            (QoS::AtLeastOnce, true, 42, 9, 7)
+        );
         let second = reader.next_frame().unwrap();
         assert_eq!(reader.message(&second).payload(), b"");
         assert!(reader.next_frame().is_none());

@@ -166,7 +166,10 @@ impl Broker {
         let queue = &self.settings.queue;
         if store.store(Arc::new(message), queue.max_retained, queue.max_retained_bytes).is_err() {
             self.stats.retained_refused.add(1);
-            tracing::warn!(topic = parts.topic, "not retained: the store is full (queue.max_retained, queue.max_retained_bytes)");
+            tracing::warn!(
+                topic = parts.topic,
+                "not retained: the store is full (queue.max_retained, queue.max_retained_bytes)"
+            );
         }
         ordinal
     }
@@ -212,12 +215,14 @@ impl Broker {
             while let Some((publisher, batch)) = messages.recv().await {
                 let Some(broker) = broker.upgrade() else { return };
                 let mut batch = Some(batch);
-                poll_fn(|cx| match batch.take().map(|batch| broker.spine.offer(publisher, batch, cx.waker())) {
-                    Some(Err(full)) => {
-                        batch = Some(full);
-                        Poll::Pending
+                poll_fn(|cx| {
+                    match batch.take().map(|batch| broker.spine.offer(publisher, batch, cx.waker())) {
+                        Some(Err(full)) => {
+                            batch = Some(full);
+                            Poll::Pending
+                        }
+                        _ => Poll::Ready(()),
                     }
-                    _ => Poll::Ready(()),
                 })
                 .await;
             }

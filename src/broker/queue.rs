@@ -236,7 +236,12 @@ impl Queue {
     }
 
     /// Closes these publishers' gates until the queue is short again. Called after a push that was over.
-    pub fn hold(&self, publishers: impl Iterator<Item = (u64, Arc<Gate>)>, now: Millis, limits: &Limits) -> u64 {
+    pub fn hold(
+        &self,
+        publishers: impl Iterator<Item = (u64, Arc<Gate>)>,
+        now: Millis,
+        limits: &Limits,
+    ) -> u64 {
         let mut inner = self.0.lock();
         if !inner.may_hold(limits) || !inner.over(now, limits) {
             return 0;
@@ -387,9 +392,9 @@ impl Inner {
             HoldPolicy::WhileProgress => true,
             HoldPolicy::Never => false,
             // a second brief hold only for a consumer that used the first one to catch up
-            HoldPolicy::Briefly => self
-                .brief_mark
-                .is_none_or(|mark| self.flow.departed - mark >= (limits.messages / 8) as u64),
+            HoldPolicy::Briefly => {
+                self.brief_mark.is_none_or(|mark| self.flow.departed - mark >= (limits.messages / 8) as u64)
+            }
         }
     }
 

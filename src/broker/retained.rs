@@ -63,7 +63,14 @@ impl Retained {
 
     /// The next messages for a cursor: looks at no more than `looks` topics and takes no more than `most`.
     /// `true` when the cursor is at its end.
-    pub fn read(&self, cursor: &mut Cursor, looks: usize, most: usize, now: Millis, out: &mut Vec<Arc<Message>>) -> bool {
+    pub fn read(
+        &self,
+        cursor: &mut Cursor,
+        looks: usize,
+        most: usize,
+        now: Millis,
+        out: &mut Vec<Arc<Message>>,
+    ) -> bool {
         let filter = Arc::clone(&cursor.filter);
         let wanted = |message: &Arc<Message>| message.ordinal < cursor.before && !message.expired(now);
         let prefix = topic::literal_prefix(&filter);
@@ -109,11 +116,6 @@ impl Retained {
         self.messages.len()
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.messages.is_empty()
-    }
-
     /// What they weigh.
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -128,8 +130,15 @@ mod tests {
     use crate::wire::QoS;
 
     fn message(topic: &str, payload: &[u8], ordinal: u64) -> Arc<Message> {
-        let parts =
-            Parts { topic, properties: b"", payload, qos: QoS::AtMostOnce, retain: true, ordinal, expires: 0 };
+        let parts = Parts {
+            topic,
+            properties: b"",
+            payload,
+            qos: QoS::AtMostOnce,
+            retain: true,
+            ordinal,
+            expires: 0,
+        };
         Arc::new(Message::new(1, &parts))
     }
 

@@ -77,7 +77,8 @@ impl Spine {
         let mut ways_out = Vec::with_capacity(shards);
         for shard in 0..shards {
             let topic = format!("shard/{shard}");
-            let (mut subscribe, link, _) = LinkBuilder::new(&format!("out-{shard}"), router.clone()).build()?;
+            let (mut subscribe, link, _) =
+                LinkBuilder::new(&format!("out-{shard}"), router.clone()).build()?;
             subscribe.subscribe(topic.clone())?;
             let (publish, _, _) = LinkBuilder::new(&format!("in-{shard}"), router.clone()).build()?;
             let flight = Arc::new(Flight::new(max_bytes.min(MAX_BYTES)));
@@ -162,11 +163,17 @@ impl Outlet {
 
 impl Flight {
     fn new(max_bytes: usize) -> Self {
-        Self { max_bytes, batches: AtomicUsize::new(0), bytes: AtomicUsize::new(0), waiting: Mutex::default() }
+        Self {
+            max_bytes,
+            batches: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+            waiting: Mutex::default(),
+        }
     }
 
     fn full(&self) -> bool {
-        self.batches.load(Ordering::Acquire) >= MAX_BATCHES || self.bytes.load(Ordering::Acquire) >= self.max_bytes
+        self.batches.load(Ordering::Acquire) >= MAX_BATCHES
+            || self.bytes.load(Ordering::Acquire) >= self.max_bytes
     }
 
     fn room_after_registering(&self, waker: &Waker) -> bool {

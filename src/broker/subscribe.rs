@@ -54,7 +54,8 @@ impl Broker {
         identifier: Option<u32>,
         replaced_since: Option<u64>,
     ) {
-        let extra = identifier.map(|identifier| Arc::new(Extra { identifiers: [identifier].into(), group: None }));
+        let extra =
+            identifier.map(|identifier| Arc::new(Extra { identifiers: [identifier].into(), group: None }));
         // see `Broker::retain`
         let store = self.retained.read();
         let now = self.next_ordinal();
@@ -92,7 +93,9 @@ impl Broker {
         window: usize,
     ) {
         let mut groups = self.groups.lock();
-        let group = Arc::clone(groups.entry(Arc::clone(&path)).or_insert_with(|| Arc::new(Group::new(Arc::clone(&path)))));
+        let group = Arc::clone(
+            groups.entry(Arc::clone(&path)).or_insert_with(|| Arc::new(Group::new(Arc::clone(&path)))),
+        );
         group.join(session, filter.qos, identifier, window, self.clock.now());
         drop(groups);
         let since = state.subscriptions.get(&path).map_or_else(|| self.next_ordinal(), |known| known.since);

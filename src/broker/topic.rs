@@ -36,11 +36,6 @@ pub fn valid_filter(filter: &str) -> bool {
     true
 }
 
-/// Whether a topic name is well formed: not empty, no wildcard.
-pub fn valid_topic(topic: &str) -> bool {
-    !topic.is_empty() && !topic.contains(['#', '+', '\0'])
-}
-
 /// Splits `$share/group/filter`. `Ok(None)` when it is not shared, `Err` when it is shared but malformed.
 pub fn split_share(path: &str) -> Result<Option<(&str, &str)>, ()> {
     let Some(rest) = path.strip_prefix("$share/") else {

@@ -164,11 +164,6 @@ impl Tree {
         self.count
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
     fn child(&self, at: u32, level: &str) -> Option<u32> {
         let node = &self.nodes[at as usize];
         match level {

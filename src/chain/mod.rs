@@ -100,6 +100,10 @@ impl Hooks {
     }
 
     fn first(&mut self, mut ask: impl FnMut(&mut Box<dyn Hook>) -> Verdict) -> Verdict {
-        self.0.iter_mut().map(&mut ask).find(|verdict| *verdict != Verdict::Continue).unwrap_or(Verdict::Continue)
+        self.0
+            .iter_mut()
+            .map(&mut ask)
+            .find(|verdict| *verdict != Verdict::Continue)
+            .unwrap_or(Verdict::Continue)
     }
 }

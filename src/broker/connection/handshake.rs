@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +44,8 @@ pub(super) async fn accept(broker: Arc<Broker>, mut stream: Stream) -> Option<Co
         maximum: connect.maximum_packet_size.unwrap_or(u32::MAX),
         problem_information: connect.request_problem_information,
     };
-    match admit(&broker, &stream, &connect).await {
+    let certificate = stream.certificate().map(str::to_owned);
+    match admit(&broker, stream.peer(), certificate, &connect).await {
         Ok(admitted) => Some(establish(broker, stream, input, encoder, *connect, admitted)),
         Err(refusal) => {
             broker.stats.connects_refused.add(1);
@@ -108,7 +110,9 @@ async fn read_connect(
 async fn answer_bad_connect(stream: &mut Stream, input: &[u8], error: WireError) {
     let v5 = input.windows(7).take(6).any(|bytes| bytes == b"\0\x04MQTT\x05");
     let version = if v5 { Version::V5 } else { Version::V311 };
-    if input.first().is_none_or(|first| first >> 4 != 1) || !v5 && error.reason != ReasonCode::UNSUPPORTED_PROTOCOL_VERSION {
+    if input.first().is_none_or(|first| first >> 4 != 1)
+        || !v5 && error.reason != ReasonCode::UNSUPPORTED_PROTOCOL_VERSION
+    {
         return;
     }
     let encoder = Encoder { version, maximum: u32::MAX, problem_information: true };
@@ -127,7 +131,12 @@ async fn last_words(stream: &mut Stream, bytes: &[u8]) {
     let _ = tokio::time::timeout(Duration::from_secs(2), write).await;
 }
 
-async fn admit(broker: &Broker, stream: &Stream, connect: &Connect) -> Result<Admitted, Refused> {
+async fn admit(
+    broker: &Broker,
+    peer: SocketAddr,
+    certificate: Option<String>,
+    connect: &Connect,
+) -> Result<Admitted, Refused> {
     if broker.draining() {
         return Err(Refused::new(ReasonCode::SERVER_UNAVAILABLE, "the server is shutting down"));
     }
@@ -141,16 +150,18 @@ async fn admit(broker: &Broker, stream: &Stream, connect: &Connect) -> Result<Ad
         return Err(Refused::new(ReasonCode::CLIENT_IDENTIFIER_NOT_VALID, text));
     }
     if connect.client_id.len() > broker.settings.session.max_client_id {
-        let text = format!("the client identifier is longer than {} bytes", broker.settings.session.max_client_id);
+        let text =
+            format!("the client identifier is longer than {} bytes", broker.settings.session.max_client_id);
         return Err(Refused::new(ReasonCode::CLIENT_IDENTIFIER_NOT_VALID, text));
     }
-    let client_id: Arc<str> = if assigned { fresh_client_id().into() } else { connect.client_id.as_str().into() };
+    let client_id: Arc<str> =
+        if assigned { fresh_client_id().into() } else { connect.client_id.as_str().into() };
     let candidate = Candidate {
         id: Arc::clone(&client_id),
         user: connect.user.clone(),
         password: connect.password.clone(),
-        peer: stream.peer(),
-        certificate: stream.certificate().map(str::to_owned),
+        peer,
+        certificate,
         level: if connect.version == Version::V5 { 5 } else { 4 },
     };
     let user = candidate.user.as_deref().or(candidate.certificate.as_deref()).map(Arc::from);
@@ -214,7 +225,8 @@ fn establish(
     let window = Window::new(connect.receive_maximum.min(settings.max_inflight));
     let resend = resume(&broker, &session, &window);
     let gate = broker.gates.open(session.number);
-    let outbound_aliases = OutboundAliases::new(connect.topic_alias_maximum.min(settings.topic_alias_maximum));
+    let outbound_aliases =
+        OutboundAliases::new(connect.topic_alias_maximum.min(settings.topic_alias_maximum));
     let mut connection = Connection {
         stream,
         session,

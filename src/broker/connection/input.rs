@@ -143,7 +143,11 @@ impl Connection {
         };
         let waits = match &packet {
             Packet::Publish(_) => self.held.is_some() || self.gate.held(now).is_some(),
-            Packet::PubAck(_) | Packet::PubRec(_) | Packet::PubRel(_) | Packet::PubComp(_) | Packet::PingReq => false,
+            Packet::PubAck(_)
+            | Packet::PubRec(_)
+            | Packet::PubRel(_)
+            | Packet::PubComp(_)
+            | Packet::PingReq => false,
             _ => self.held.is_some(),
         };
         if waits {
@@ -168,7 +172,8 @@ impl Connection {
     fn hold(&mut self, found: Frame, packet: &Packet<'_>, body: &[u8]) {
         let held = self.held.get_or_insert_default();
         held.bytes += body.len() + std::mem::size_of::<(Frame, Box<[u8]>)>();
-        held.acknowledged += usize::from(matches!(packet, Packet::Publish(publish) if publish.packet_id != 0));
+        held.acknowledged +=
+            usize::from(matches!(packet, Packet::Publish(publish) if publish.packet_id != 0));
         held.packets.push_back((found, body.into()));
     }
 

@@ -15,7 +15,9 @@ use crate::broker::message::Parts;
 use crate::broker::queue::Extra;
 use crate::broker::session::State;
 use crate::broker::topic;
-use crate::wire::{Ack, Disconnect, Packet, Publish, QoS, ReasonCode, Subscribe, Unsubscribe, Version, WireError};
+use crate::wire::{
+    Ack, Disconnect, Packet, Publish, QoS, ReasonCode, Subscribe, Unsubscribe, Version, WireError,
+};
 
 /// More QoS 1 and 2 messages at a time than we said.
 pub(super) const RECEIVE_MAXIMUM: WireError = WireError {
@@ -57,7 +59,8 @@ impl Connection {
             Packet::Disconnect(disconnect) => return self.disconnect(disconnect, state, now),
             Packet::Connect(_) => return self.broken(WireError::protocol("a second CONNECT"), now),
             Packet::Auth(_) => {
-                return self.broken(WireError::protocol("AUTH without an authentication method in CONNECT"), now);
+                return self
+                    .broken(WireError::protocol("AUTH without an authentication method in CONNECT"), now);
             }
         }
         Next::Go
@@ -78,7 +81,13 @@ impl Connection {
             && !state.received.contains(&publish.packet_id)
     }
 
-    fn publish(&mut self, publish: &Publish<'_>, scratch: &mut Scratch, state: &mut State, now: Millis) -> Next {
+    fn publish(
+        &mut self,
+        publish: &Publish<'_>,
+        scratch: &mut Scratch,
+        state: &mut State,
+        now: Millis,
+    ) -> Next {
         if self.receive_maximum_exceeded(&Packet::Publish(*publish), state) {
             return self.broken(RECEIVE_MAXIMUM, now);
         }
@@ -95,8 +104,12 @@ impl Connection {
             ("", Some(alias)) => self.inbound_aliases.get(alias).unwrap_or_default(),
             (topic, _) => topic,
         };
-        let question =
-            plugin::Publish { topic, payload: publish.payload, qos: publish.qos as u8, retain: publish.retain };
+        let question = plugin::Publish {
+            topic,
+            payload: publish.payload,
+            qos: publish.qos as u8,
+            retain: publish.retain,
+        };
         let verdict = if reserved(topic) {
             Verdict::Refuse(plugin::Refusal::not_authorized("the topic is reserved for the server"))
         } else {
@@ -120,7 +133,9 @@ impl Connection {
                 } else {
                     self.batch_ordinal(scratch)
                 };
-                scratch.batch.push(&Parts { ordinal, ..parts }, |out| publish.properties.write_forwarded(out));
+                scratch
+                    .batch
+                    .push(&Parts { ordinal, ..parts }, |out| publish.properties.write_forwarded(out));
                 self.acknowledge(publish, ReasonCode::SUCCESS, None, scratch, state);
             }
             Verdict::Drop => {
@@ -189,7 +204,8 @@ impl Connection {
     }
 
     fn puback(&mut self, ack: Ack, scratch: &mut Scratch, state: &mut State, now: Millis) {
-        let published = |stage: &Stage| matches!(stage, Stage::Published(entry) if entry.qos == QoS::AtLeastOnce);
+        let published =
+            |stage: &Stage| matches!(stage, Stage::Published(entry) if entry.qos == QoS::AtLeastOnce);
         if state.inflight.get_mut(ack.packet_id).is_some_and(|sent| published(&sent.stage)) {
             self.finish(ack.packet_id, scratch, state, now);
         }
@@ -212,7 +228,8 @@ impl Connection {
     }
 
     fn pubcomp(&mut self, ack: Ack, scratch: &mut Scratch, state: &mut State, now: Millis) {
-        if state.inflight.get_mut(ack.packet_id).is_some_and(|sent| matches!(sent.stage, Stage::Released(_))) {
+        if state.inflight.get_mut(ack.packet_id).is_some_and(|sent| matches!(sent.stage, Stage::Released(_)))
+        {
             self.finish(ack.packet_id, scratch, state, now);
         }
     }
@@ -259,9 +276,13 @@ impl Connection {
                 qos: filter.qos as u8,
             };
             codes.push(match self.hooks.on_subscribe(&question) {
-                Verdict::Continue => {
-                    self.broker.subscribe(&self.session, state, filter, subscribe.identifier, self.window.size())
-                }
+                Verdict::Continue => self.broker.subscribe(
+                    &self.session,
+                    state,
+                    filter,
+                    subscribe.identifier,
+                    self.window.size(),
+                ),
                 Verdict::Refuse(refusal) | Verdict::Close(refusal) => ReasonCode(refusal.code),
                 Verdict::Delay(_) | Verdict::Drop => ReasonCode::UNSPECIFIED_ERROR,
             });
