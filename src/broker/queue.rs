@@ -130,8 +130,14 @@ struct Inner {
     /// No progress for too long: holds nobody, the rules for absent consumers apply.
     stalled: bool,
     flow: Flow,
-    /// Departures at the time of the last brief hold, and whether there was one since the queue was last short.
-    brief_mark: Option<u64>,
+    brief: Brief,
+}
+
+/// The last brief hold since the queue was short: until when it lasts, and the departures when it began.
+#[derive(Debug, Clone, Copy, Default)]
+struct Brief {
+    until: Millis,
+    departed: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -153,7 +159,7 @@ impl Queue {
             progress: 0,
             stalled: false,
             flow: Flow::default(),
-            brief_mark: None,
+            brief: Brief::default(),
         }))
     }
 
@@ -175,7 +181,7 @@ impl Queue {
         }
         pushed.dropped += inner.trim(limits);
         inner.flow.dropped += pushed.dropped;
-        pushed.over = inner.may_hold(limits) && inner.over(now, limits);
+        pushed.over = inner.may_hold(now, limits) && inner.over(now, limits);
         pushed.wake = inner.waker.take();
         pushed
     }
@@ -226,13 +232,14 @@ impl Queue {
         release(released);
     }
 
-    /// Remembers whom to wake when something comes; `false` when something is there already.
-    pub fn wait(&self, waker: &Waker) -> bool {
+    /// Remembers whom to wake when something comes; `false` when something is there already that a consumer
+    /// with this much window can take.
+    pub fn wait(&self, waker: &Waker, window: usize) -> bool {
         let mut inner = self.0.lock();
         if !inner.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
             inner.waker = Some(waker.clone());
         }
-        inner.entries.is_empty()
+        inner.entries.front().is_none_or(|head| head.qos != QoS::AtMostOnce && window == 0)
     }
 
     /// Closes these publishers' gates until the queue is short again. Called after a push that was over.
@@ -243,18 +250,19 @@ impl Queue {
         limits: &Limits,
     ) -> u64 {
         let mut inner = self.0.lock();
-        if !inner.may_hold(limits) || !inner.over(now, limits) {
+        if !inner.may_hold(now, limits) || !inner.over(now, limits) {
             return 0;
         }
         let brief = inner.policy == HoldPolicy::Briefly;
-        if brief && inner.brief_mark.is_none() {
-            inner.brief_mark = Some(inner.flow.departed);
+        if brief && inner.brief.until <= now {
+            inner.brief = Brief { until: now + limits.brief, departed: Some(inner.flow.departed) };
         }
+        let until = inner.brief.until;
         let held = inner.held.get_or_insert_default();
         let mut count = 0;
         for (publisher, gate) in publishers {
             if brief {
-                gate.hold_until(now + limits.brief);
+                gate.hold_until(until);
                 count += u64::from(held.brief.insert(publisher, gate).is_none());
             } else if let std::collections::hash_map::Entry::Vacant(free) = held.lasting.entry(publisher) {
                 gate.hold();
@@ -303,7 +311,7 @@ impl Queue {
         let mut inner = self.0.lock();
         inner.connected = false;
         inner.waker = None;
-        inner.brief_mark = None;
+        inner.brief = Brief::default();
         let held = inner.held.take();
         let mut rest = VecDeque::new();
         let mut given_back = Vec::new();
@@ -384,16 +392,18 @@ impl Inner {
                 && self.entries.front().is_some_and(late)
     }
 
-    fn may_hold(&self, limits: &Limits) -> bool {
+    fn may_hold(&self, now: Millis, limits: &Limits) -> bool {
         if !self.connected || self.stalled {
             return false;
         }
         match self.policy {
             HoldPolicy::WhileProgress => true,
             HoldPolicy::Never => false,
-            // a second brief hold only for a consumer that used the first one to catch up
+            // The next brief hold only for a consumer that has taken half a queue since the last one began. A fast
+            // one does that in a few milliseconds; a slow one must not slow a fleet.
             HoldPolicy::Briefly => {
-                self.brief_mark.is_none_or(|mark| self.flow.departed - mark >= (limits.messages / 8) as u64)
+                let caught_up = |mark| self.flow.departed - mark >= (limits.messages / 2) as u64;
+                now < self.brief.until || self.brief.departed.is_none_or(caught_up)
             }
         }
     }
@@ -424,7 +434,7 @@ impl Inner {
         if !short {
             return None;
         }
-        self.brief_mark = None;
+        self.brief = Brief::default();
         self.held.take()
     }
 

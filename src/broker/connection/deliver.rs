@@ -30,7 +30,7 @@ impl Connection {
             }
             let more_retained = self.read_retained(state, now);
             let mut entries = std::mem::take(&mut scratch.entries);
-            let window = self.window.size().saturating_sub(state.inflight.len());
+            let window = self.free_window(state);
             let queue = &self.session.queue;
             queue.pop(&mut entries, CHUNK, OUTPUT_TARGET, window, now, &self.broker.limits);
             let taken = entries.len();
@@ -45,6 +45,11 @@ impl Connection {
             progress = true;
         }
         progress
+    }
+
+    /// How many more messages of QoS 1 and 2 the client may have.
+    pub(super) fn free_window(&self, state: &State) -> usize {
+        self.window.size().saturating_sub(state.inflight.len())
     }
 
     /// Whether there may be something to deliver and room for it.

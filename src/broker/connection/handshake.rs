@@ -240,6 +240,7 @@ fn establish(
         timer: Pin::from(Box::new(tokio::time::sleep(Duration::from_secs(3600)))),
         timer_at: 0,
         input_ready: !input.is_empty(),
+        paused: false,
         input,
         output,
         written: 0,

@@ -18,6 +18,8 @@ pub(super) enum Next {
     Go,
     /// This one must wait until this moment.
     Wait(Millis),
+    /// This one and all after it wait for a few milliseconds where they are.
+    Pause,
     /// There is nothing after it.
     Stop,
 }
@@ -37,6 +39,9 @@ impl Connection {
         if self.offered.is_some() && !self.offer_again(cx) {
             return false;
         }
+        if self.paused && !self.resume_after_pause(cx, now) {
+            return false;
+        }
         let mut progress = self.release_held(cx, scratch, state, now);
         if self.input_ready && !self.reading_paused() && self.offered.is_none() {
             progress = true;
@@ -54,6 +59,7 @@ impl Connection {
     fn may_read(&self) -> bool {
         self.ending == Ending::No
             && !self.input_ready
+            && !self.paused
             && self.offered.is_none()
             && !self.reading_paused()
             && self.output.len() - self.written < OUTPUT_LIMIT
@@ -114,11 +120,17 @@ impl Connection {
                     break;
                 }
             };
-            let body = &bytes[at + found.header..at + found.header + found.body];
-            at += found.header + found.body;
-            if self.handle_or_hold(found, body, cx, scratch, state, now) == Next::Stop {
-                at = bytes.len();
-                break;
+            let end = at + found.header + found.body;
+            match self.handle_or_hold(found, &bytes[at + found.header..end], cx, scratch, state, now) {
+                Next::Stop => {
+                    at = bytes.len();
+                    break;
+                }
+                Next::Pause => {
+                    self.input_ready = true;
+                    break;
+                }
+                Next::Go | Next::Wait(_) => at = end,
             }
         }
         self.finish_batch(cx, scratch, now);
@@ -142,7 +154,13 @@ impl Connection {
             }
         };
         let waits = match &packet {
-            Packet::Publish(_) => self.held.is_some() || self.gate.held(now).is_some(),
+            Packet::Publish(_) => match self.gate.held(now) {
+                Some(Held::Until(_)) => {
+                    self.paused = true;
+                    return Next::Pause;
+                }
+                held => held.is_some() || self.held.is_some(),
+            },
             Packet::PubAck(_)
             | Packet::PubRec(_)
             | Packet::PubRel(_)
@@ -215,6 +233,8 @@ impl Connection {
                     held.packets.clear();
                     break;
                 }
+                // said only by `handle_or_hold`
+                Next::Pause => break,
             }
         }
         self.finish_batch(cx, scratch, now);
@@ -241,6 +261,16 @@ impl Connection {
                 Next::Stop
             }
         }
+    }
+
+    /// Goes on after a brief hold; `false` while it lasts.
+    fn resume_after_pause(&mut self, cx: &mut Context<'_>, now: Millis) -> bool {
+        if let Some(Held::Until(until)) = self.gate.held_or_wake(now, cx.waker()) {
+            self.arm(until);
+            return false;
+        }
+        self.paused = false;
+        true
     }
 
     /// The client broke the rules: it is told which, and leaves.

@@ -69,6 +69,8 @@ struct Connection {
     input: Vec<u8>,
     /// Whether `input` may hold whole packets.
     input_ready: bool,
+    /// Whether input waits for the end of a brief hold.
+    paused: bool,
     /// Encoded and not yet taken by the socket, from `written` on.
     output: Vec<u8>,
     written: usize,
@@ -170,7 +172,7 @@ impl Connection {
                     return Poll::Ready(());
                 }
                 _ if progress => {}
-                _ if !self.session.queue.wait(cx.waker()) && self.may_deliver(state) => {}
+                _ if !self.session.queue.wait(cx.waker(), self.free_window(state)) && self.may_deliver(state) => {}
                 _ => return Poll::Pending,
             }
         }
