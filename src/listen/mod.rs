@@ -20,6 +20,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 pub use bind::Listeners;
+pub(crate) use bind::open;
 pub use connections::{Connections, Counts};
 pub use limits::raise_file_limit;
 pub use stream::{Stream, Transport};
