@@ -1,6 +1,7 @@
 //! Tidegate: an MQTT broker and proxy that keeps an IoT system fast when its consumers cannot keep up.
 
 pub mod admin;
+pub mod cli;
 pub mod config;
 pub mod listen;
 pub mod wire;

@@ -166,7 +166,7 @@ impl Default for QueueSettings {
     fn default() -> Self {
         Self {
             max_messages: 20_000,
-            max_bytes: 16 * 1024 * 1024,
+            max_bytes: 8 * 1024 * 1024,
             max_delay_ms: 100,
             qos0_hold_ms: 20,
             progress_timeout: 10,

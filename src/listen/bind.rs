@@ -76,7 +76,15 @@ impl Listeners {
     }
 }
 
-pub(super) fn by_transport(settings: &ListenSettings) -> [(Transport, &[SocketAddr]); 4] {
+/// Where clients could connect if the configuration were served.
+pub fn configured_addresses(settings: &ListenSettings) -> Vec<(Transport, SocketAddr)> {
+    let pairs = |(transport, addresses): (Transport, &[SocketAddr])| {
+        addresses.iter().map(|address| (transport, *address)).collect::<Vec<_>>()
+    };
+    by_transport(settings).into_iter().flat_map(pairs).collect()
+}
+
+fn by_transport(settings: &ListenSettings) -> [(Transport, &[SocketAddr]); 4] {
     [
         (Transport::Mqtt, &settings.mqtt),
         (Transport::Mqtts, &settings.mqtts),
