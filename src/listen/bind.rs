@@ -61,6 +61,7 @@ impl Listeners {
             tls,
             handshake_timeout: Duration::from_secs(settings.connect_timeout.into()),
             max_packet_size: max_packet_size as usize,
+            handshake_log: Mutex::default(),
         };
         Ok(Self { listeners, shared: Arc::new(shared) })
     }
