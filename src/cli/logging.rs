@@ -22,8 +22,8 @@ pub(super) fn start(settings: &LogSettings) -> Result<(), CliError> {
 
 /// The filter for `log.level`.
 ///
-/// The library under the spine opens a span of level ERROR for every message, which costs more than the message
-/// itself as soon as anybody listens. It is silent unless the operator names it.
+/// The library under the spine opens a span of level ERROR for every message, with the topic formatted into it, if
+/// anybody listens at any level. It is silent unless the operator names it.
 fn filter(level: &str) -> Result<EnvFilter, ParseError> {
     const SPINE: &str = "rumqttd";
     if level.contains(SPINE) {
