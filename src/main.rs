@@ -1,17 +1,18 @@
 //! The `tidegate` command.
 
-use tidegate::config::Settings;
-use tidegate::gateway::Gateway;
-use tidegate::listen::Listeners;
+use std::io::Write;
+use std::process::ExitCode;
 
-#[tokio::main]
-async fn main() -> anyhow::Result<()> {
-    let mut settings = Settings::default();
-    if let Some(port) = std::env::args().nth(1) {
-        settings.listen.mqtt = vec![std::net::SocketAddr::from(([127, 0, 0, 1], port.parse()?))];
+use clap::Parser;
+use tidegate::cli::Cli;
+
+fn main() -> ExitCode {
+    match Cli::parse().run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nobody is left to tell if this fails.
+            let _ = writeln!(std::io::stderr(), "tidegate: {error}");
+            ExitCode::from(error.exit_code())
+        }
     }
-    let gateway = Gateway::builder(settings.clone()).build()?;
-    let listeners = Listeners::bind(&settings.listen, None, settings.session.max_packet_size)?;
-    listeners.run(move |stream| gateway.clone().serve(stream), std::future::pending()).await;
-    Ok(())
 }

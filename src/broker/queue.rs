@@ -367,12 +367,8 @@ impl Queue {
         self.0.lock().entries.len()
     }
 
-    /// When the message at the head was put in.
-    pub fn head_since(&self) -> Option<Millis> {
-        self.0.lock().entries.front().map(|entry| entry.since)
-    }
-
     /// Counts so far.
+    #[cfg(test)]
     pub fn flow(&self) -> Flow {
         self.0.lock().flow
     }

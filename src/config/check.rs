@@ -113,11 +113,11 @@ impl Checks<'_> {
     }
 
     fn access(&mut self, settings: &Settings) {
-        let access = &settings.access;
+        let (access, tls) = (&settings.access, &settings.tls);
         self.refuse_if(
-            !access.anonymous && access.users.is_none(),
+            !access.anonymous && access.users.is_none() && tls.client_ca.is_none(),
             "access.anonymous",
-            "nobody could connect; set access.users to a file made by `tidegate passwd`",
+            "nobody could connect; set access.users to a file made by `tidegate passwd`, or tls.client_ca",
         );
     }
 

@@ -74,10 +74,12 @@ pub(super) fn to_variable(key: &str) -> String {
     format!("{PREFIX}{}", key.replace('.', "__").to_uppercase())
 }
 
-/// `TIDEGATE_CONFIG` is an option of the command line. The others are what Kubernetes sets in every container
-/// next to a service that is called `tidegate`.
+/// `TIDEGATE_CONFIG` is an option of the command line, `TIDEGATE_TEST_...` and `TIDEGATE_BENCH_...` are for our own
+/// tests and benches, and the others are what Kubernetes sets in every container next to a service that is called
+/// `tidegate`.
 fn is_foreign(rest: &str) -> bool {
-    rest == "CONFIG" || rest == "PORT" || rest.starts_with("PORT_") || rest.starts_with("SERVICE_")
+    let prefixes = ["TEST_", "BENCH_", "PORT_", "SERVICE_"];
+    rest == "CONFIG" || rest == "PORT" || prefixes.iter().any(|prefix| rest.starts_with(prefix))
 }
 
 fn last_part(key: &str) -> &str {
@@ -128,6 +130,8 @@ mod tests {
         for name in ["PATH", "TIDEGATE_CONFIG", "TIDEGATE_SERVICE_HOST", "TIDEGATE_PORT_1883_TCP_ADDR"] {
             assert_eq!(from_variable(name), None, "{name}");
         }
+        let sections: HashSet<_> = all().iter().filter_map(|key| key.split('.').next()).collect();
+        assert!(sections.iter().all(|section| !is_foreign(&format!("{}_", section.to_uppercase()))));
         assert_eq!(from_variable("TIDEGATE_LISTN__MQTT").as_deref(), Some("listn.mqtt"));
     }
 

@@ -313,3 +313,96 @@ mod refusals {
         assert_eq!(error.lines().count(), 2, "{error}");
     }
 }
+
+/// Everything in `config/`.
+mod files {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::listen::Tls;
+
+    const DEFAULT: &str = include_str!("../../config/tidegate.toml");
+
+    fn directory() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("config")
+    }
+
+    #[test]
+    fn the_default_file_says_what_is_built_in() {
+        let file = directory().join("tidegate.toml");
+        let expected = Loaded { settings: Settings::default(), file: Some(file.clone()) };
+        assert_eq!(load(&with_file(&file)).unwrap(), expected);
+    }
+
+    /// Reads `key = ...` and `# key = ...`, with the section before it.
+    #[test]
+    fn the_default_file_has_every_key() {
+        let mut section = "";
+        let mut written = HashSet::new();
+        for line in DEFAULT.lines() {
+            if let Some(name) = line.strip_prefix('[') {
+                section = name.trim_end_matches(']');
+            }
+            let (key, _) = line.trim_start_matches("# ").split_once(" = ").unwrap_or_default();
+            if key.chars().all(|c| c.is_ascii_lowercase() || "_0".contains(c)) {
+                written.insert(format!("{section}.{key}").trim_matches('.').to_owned());
+            }
+        }
+        let missing: Vec<_> = keys::all().iter().filter(|key| !written.contains(*key)).collect();
+        assert!(missing.is_empty(), "not in config/tidegate.toml: {missing:?}");
+    }
+
+    #[test]
+    fn commented_keys_are_right_as_well() {
+        let home = Home::new();
+        let names = ["server.pem", "server.key", "clients.pem", "users.txt", "rules.txt"];
+        names.iter().for_each(|name| drop(home.write(name, "")));
+        let uncommented: Vec<_> = DEFAULT
+            .lines()
+            .map(|line| match line.strip_prefix("# ") {
+                Some(rest) if names.iter().any(|name| rest.ends_with(&format!(" = \"{name}\""))) => rest,
+                _ => line,
+            })
+            .collect();
+        let settings = load(&with_file(&home.write("t.toml", &uncommented.join("\n")))).unwrap().settings;
+        let given = |path: Option<PathBuf>| path.is_some_and(|path| path.starts_with(home.0.path()));
+        assert!(
+            given(settings.tls.client_ca) && given(settings.access.users) && given(settings.access.rules)
+        );
+    }
+
+    /// The examples name certificates that operators make themselves; here they are made beside a copy.
+    #[test]
+    fn every_file_loads() {
+        let home = Home::new();
+        make_certificates(&home.0.path().join("certificates"));
+        let mut seen = 0;
+        for directory in [directory(), directory().join("examples")] {
+            for entry in fs::read_dir(directory).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_file() {
+                    fs::copy(&path, home.0.path().join(path.file_name().unwrap())).unwrap();
+                }
+            }
+        }
+        for entry in fs::read_dir(home.0.path()).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "toml") {
+                let loaded = load(&with_file(&path)).unwrap_or_else(|error| panic!("{error}"));
+                Tls::load(&loaded.settings.tls).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+                seen += 1;
+            }
+        }
+        assert!(seen >= 5, "only {seen} files");
+    }
+
+    fn make_certificates(directory: &Path) {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+        let certificate = certificate.self_signed(&key).unwrap().pem();
+        fs::create_dir(directory).unwrap();
+        fs::write(directory.join("server.pem"), &certificate).unwrap();
+        fs::write(directory.join("clients.pem"), &certificate).unwrap();
+        fs::write(directory.join("server.key"), key.serialize_pem()).unwrap();
+    }
+}

@@ -61,6 +61,7 @@ impl Listeners {
             tls,
             handshake_timeout: Duration::from_secs(settings.connect_timeout.into()),
             max_packet_size: max_packet_size as usize,
+            handshake_log: Mutex::default(),
         };
         Ok(Self { listeners, shared: Arc::new(shared) })
     }
@@ -76,7 +77,15 @@ impl Listeners {
     }
 }
 
-pub(super) fn by_transport(settings: &ListenSettings) -> [(Transport, &[SocketAddr]); 4] {
+/// Where clients could connect if the configuration were served.
+pub fn configured_addresses(settings: &ListenSettings) -> Vec<(Transport, SocketAddr)> {
+    let pairs = |(transport, addresses): (Transport, &[SocketAddr])| {
+        addresses.iter().map(|address| (transport, *address)).collect::<Vec<_>>()
+    };
+    by_transport(settings).into_iter().flat_map(pairs).collect()
+}
+
+fn by_transport(settings: &ListenSettings) -> [(Transport, &[SocketAddr]); 4] {
     [
         (Transport::Mqtt, &settings.mqtt),
         (Transport::Mqtts, &settings.mqtts),

@@ -19,7 +19,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-pub use bind::Listeners;
+pub(crate) use bind::open;
+pub use bind::{Listeners, configured_addresses};
 pub use connections::{Connections, Counts};
 pub use limits::raise_file_limit;
 pub use stream::{Stream, Transport};

@@ -32,6 +32,7 @@ pub(super) struct Shared {
     pub(super) tls: Option<Tls>,
     pub(super) handshake_timeout: Duration,
     pub(super) max_packet_size: usize,
+    pub(super) handshake_log: Mutex<LogRate>,
 }
 
 impl Listeners {
@@ -146,7 +147,11 @@ async fn handshake(
         Err(_) => io::ErrorKind::TimedOut.into(),
     };
     shared.connections.count_handshake_failed();
-    tracing::debug!(%peer, %transport, %error, "handshake failed");
+    if shared.handshake_log.lock().allows() {
+        tracing::info!(%peer, %transport, %error, "TLS or WebSocket handshake failed");
+    } else {
+        tracing::debug!(%peer, %transport, %error, "TLS or WebSocket handshake failed");
+    }
     None
 }
 
@@ -179,8 +184,8 @@ fn concerns_one_client(error: &io::Error) -> bool {
 }
 
 /// Keeps an attack from filling the log.
-#[derive(Default)]
-struct LogRate {
+#[derive(Debug, Default)]
+pub(super) struct LogRate {
     last: Option<Instant>,
 }
 

@@ -25,6 +25,8 @@ const READ_BUFFER: usize = 4 * 1024;
 /// A frame may hold several packets: the largest one and this much beside it.
 const FRAME_SLACK: usize = 64 * 1024;
 
+const TEXT_FRAME: &str = "text frame: MQTT needs binary frames";
+
 /// Binary WebSocket frames as a stream of bytes.
 pub(super) struct WebSocket<S> {
     socket: WebSocketStream<S>,
@@ -50,15 +52,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         while self.rest.is_empty() && !self.ended {
             match ready!(Pin::new(&mut self.socket).poll_next(cx)) {
                 Some(Ok(Message::Binary(bytes))) => self.rest = bytes,
-                Some(Ok(Message::Text(_))) => return Poll::Ready(Err(self.refuse_text(cx))),
+                // [MQTT-6.0.0-1]
+                Some(Ok(Message::Text(_))) => {
+                    self.close(cx, CloseCode::Unsupported, TEXT_FRAME);
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, TEXT_FRAME)));
+                }
                 // The answers to these are sent by the next read or write.
                 Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
-                Some(Ok(Message::Close(_))) => self.answer_close(cx),
+                Some(Ok(Message::Close(_))) => {
+                    self.ended = true;
+                    let _ = Pin::new(&mut self.socket).poll_flush(cx);
+                }
                 Some(Err(WsError::Protocol(ProtocolError::ResetWithoutClosingHandshake))) | None => {
                     self.ended = true;
                 }
                 Some(Err(error)) => {
-                    self.ended = true;
+                    match error {
+                        WsError::Capacity(_) => self.close(cx, CloseCode::Size, "frame too large"),
+                        WsError::Protocol(_) => self.close(cx, CloseCode::Protocol, "bad frame"),
+                        _ => self.ended = true,
+                    }
                     return Poll::Ready(Err(into_io(error)));
                 }
             }
@@ -66,20 +79,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// MQTT allows binary frames only ([MQTT-6.0.0-1]). The close frame goes out if the socket takes it now.
-    fn refuse_text(&mut self, cx: &mut Context<'_>) -> io::Error {
+    /// Reads no more and says why, if the socket takes it now.
+    fn close(&mut self, cx: &mut Context<'_>, code: CloseCode, reason: &'static str) {
         self.ended = true;
-        let frame = CloseFrame { code: CloseCode::Unsupported, reason: "MQTT needs binary frames".into() };
+        let frame = CloseFrame { code, reason: reason.into() };
         if Pin::new(&mut self.socket).start_send(Message::Close(Some(frame))).is_ok() {
             let _ = Pin::new(&mut self.socket).poll_flush(cx);
         }
-        io::Error::new(io::ErrorKind::InvalidData, "text frame: MQTT needs binary WebSocket frames")
-    }
-
-    /// Sends the answer to a close frame if the socket takes it now.
-    fn answer_close(&mut self, cx: &mut Context<'_>) {
-        self.ended = true;
-        let _ = Pin::new(&mut self.socket).poll_flush(cx);
     }
 }
 

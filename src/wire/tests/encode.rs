@@ -62,7 +62,7 @@ fn connack_drops_its_text_but_never_the_rest() {
         Connack { receive_maximum: Some(5), reason_string: Some("a long explanation"), ..Connack::default() };
     let short = [0x20, 6, 0, 0, 3, 0x21, 0, 5];
     assert_eq!(written(|out| Encoder { maximum: 8, ..V5 }.connack(out, &connack)), short);
-    assert_eq!(written(|out| Encoder { maximum: 7, ..V5 }.connack(out, &connack)), []);
+    assert_eq!(written(|out| Encoder { maximum: 7, ..V5 }.connack(out, &connack)), Vec::<u8>::new());
     // A CONNACK may explain itself even when the client asked for no problem information.
     let quiet = Encoder { problem_information: false, ..V5 };
     assert_eq!(written(|out| quiet.connack(out, &connack)).len(), 8 + 3 + 18);
@@ -167,7 +167,7 @@ fn suback_codes() {
 
 #[test]
 fn disconnect_and_pingresp() {
-    assert_eq!(written(|out| V311.disconnect(out, ReasonCode(0x8B), Some("bye"), None)), []);
+    assert_eq!(written(|out| V311.disconnect(out, ReasonCode(0x8B), Some("bye"), None)), Vec::<u8>::new());
     assert_eq!(written(|out| V5.disconnect(out, ReasonCode(0x8B), None, None)), [0xE0, 2, 0x8B, 0]);
     let properties = block(&[&property(0x1C, "other"), &property(0x1F, "bye")]);
     let expected = packet(0xE0, &[&[0x9C], &properties]);

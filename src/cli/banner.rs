@@ -1,0 +1,93 @@
+//! What is told at the start.
+
+use std::fmt::{self, Display, Write};
+use std::net::SocketAddr;
+
+use crate::config::{Loaded, Mode, Settings};
+
+/// Version, mode, file and addresses, a line each.
+pub(super) fn banner(
+    loaded: &Loaded,
+    listening: &[(impl Display, SocketAddr)],
+    admin: &[SocketAddr],
+) -> String {
+    let mode = match loaded.settings.mode {
+        Mode::Broker => "broker",
+    };
+    let mut text = format!("Tidegate {}, {mode} mode\n", env!("CARGO_PKG_VERSION"));
+    // Writing to a String cannot fail.
+    let _ = lines(&mut text, loaded, listening, admin);
+    text
+}
+
+/// What the operator should know before strangers find out.
+pub(super) fn warnings(settings: &Settings) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let exposed = exposed(settings);
+    if !exposed.is_empty() && settings.access.anonymous && settings.access.rules.is_none() {
+        warnings.push(open_to_all(settings, &exposed));
+    }
+    let admin: Vec<_> = settings.admin.listen.iter().copied().filter(is_reachable).collect();
+    if !admin.is_empty() {
+        warnings.push(format!(
+            "the admin endpoint on {} has no authentication: everybody who can reach it can read the metrics",
+            join(&admin)
+        ));
+    }
+    warnings
+}
+
+fn lines(
+    text: &mut String,
+    loaded: &Loaded,
+    listening: &[(impl Display, SocketAddr)],
+    admin: &[SocketAddr],
+) -> fmt::Result {
+    match &loaded.file {
+        Some(path) => writeln!(text, "  configuration  {}", path.display())?,
+        None => writeln!(text, "  configuration  built-in defaults")?,
+    }
+    for (transport, address) in listening {
+        writeln!(text, "  {transport:<13}  {address}")?;
+    }
+    for address in admin {
+        writeln!(text, "  {:<13}  http://{address}/metrics", "admin")?;
+    }
+    Ok(())
+}
+
+/// Addresses that other machines may reach without a certificate of their own.
+fn exposed(settings: &Settings) -> Vec<SocketAddr> {
+    let listen = &settings.listen;
+    let secure = [&listen.mqtts, &listen.wss];
+    let plain = [&listen.mqtt, &listen.ws];
+    let closed = settings.tls.require_client_certificate;
+    plain
+        .into_iter()
+        .chain(secure.into_iter().filter(|_| !closed))
+        .flatten()
+        .copied()
+        .filter(is_reachable)
+        .collect()
+}
+
+fn is_reachable(address: &SocketAddr) -> bool {
+    !address.ip().to_canonical().is_loopback()
+}
+
+fn open_to_all(settings: &Settings, exposed: &[SocketAddr]) -> String {
+    let remedy = if settings.access.users.is_some() {
+        "access.users is set, but access.anonymous lets everybody in without a name: set access.anonymous = false, \
+         or access.rules"
+    } else {
+        "set access.users (made by `tidegate passwd`) with access.anonymous = false, or access.rules"
+    };
+    format!(
+        "everybody who can reach {} may connect, publish and subscribe to everything; {remedy}",
+        join(exposed)
+    )
+}
+
+fn join(addresses: &[SocketAddr]) -> String {
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
