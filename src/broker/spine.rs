@@ -196,3 +196,55 @@ impl Flight {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn drain(outlet: &mut Outlet, count: usize) -> Vec<Bytes> {
+        let mut batches = Vec::new();
+        while batches.len() < count {
+            let mut some = Vec::new();
+            outlet.receive(&mut some, 64).unwrap();
+            batches.extend(some);
+        }
+        batches
+    }
+
+    /// Many times the log's size passes through the real router: nothing is lost, order is kept.
+    #[test]
+    fn everything_comes_out_in_order() {
+        const COUNT: u32 = 60_000;
+        let (spine, mut outlets) = Spine::start(1, 1024 * 1024).unwrap();
+        let mut outlet = outlets.pop().unwrap();
+        let reader = std::thread::spawn(move || (drain(&mut outlet, COUNT as usize), outlet.lost()));
+        let body = vec![7; 1000];
+        for number in 0..COUNT {
+            let mut batch = number.to_le_bytes().to_vec();
+            batch.extend_from_slice(&body);
+            let mut batch = Bytes::from(batch);
+            while let Err(full) = spine.offer(5, batch, Waker::noop()) {
+                batch = full;
+                std::thread::yield_now();
+            }
+        }
+        let (batches, lost) = reader.join().unwrap();
+        let numbers = batches.iter().map(|batch| u32::from_le_bytes(batch[..4].try_into().unwrap()));
+        assert!(numbers.eq(0..COUNT));
+        assert_eq!(lost, 0);
+    }
+
+    /// A shard that nobody reads takes only what fits into its log, and says so.
+    #[test]
+    fn a_full_shard_gives_the_batch_back() {
+        let (spine, mut outlets) = Spine::start(1, 64 * 1024).unwrap();
+        let mut accepted = 0;
+        while spine.offer(1, Bytes::from(vec![0; 1024]), Waker::noop()).is_ok() {
+            accepted += 1;
+        }
+        assert_eq!(accepted, 64);
+        assert_eq!(drain(&mut outlets[0], accepted).len(), accepted);
+        assert!(spine.offer(1, Bytes::from_static(b"x"), Waker::noop()).is_ok());
+    }
+}

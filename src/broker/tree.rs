@@ -243,3 +243,88 @@ fn split_hash(filter: &str) -> (impl Iterator<Item = &str>, bool) {
     };
     (path.into_iter().flat_map(|path| path.split('/')), below)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::super::topic;
+    use super::*;
+
+    fn subscription(session: &Arc<Session>) -> Arc<Subscription> {
+        Arc::new(Subscription {
+            target: Target::Session(Arc::clone(session)),
+            qos: QoS::AtMostOnce,
+            no_local: false,
+            retain_as_published: false,
+            since: 0,
+            extra: None,
+        })
+    }
+
+    fn sessions(count: u64) -> Vec<Arc<Session>> {
+        (0..count).map(|number| Arc::new(Session::new(number, number.to_string().into()))).collect()
+    }
+
+    fn found(tree: &Tree, topic: &str) -> BTreeSet<usize> {
+        let mut found = BTreeSet::new();
+        tree.each_match(topic, |subscription| {
+            found.insert(subscription.key().1);
+        });
+        found
+    }
+
+    #[test]
+    fn a_very_deep_filter_is_walked_and_forgotten() {
+        let mut tree = Tree::default();
+        let subscription = subscription(&sessions(1)[0]);
+        let deep = "/".repeat(65_535);
+        tree.insert(&deep, Arc::clone(&subscription));
+        assert_eq!(found(&tree, &deep).len(), 1);
+        tree.remove(&deep, &subscription);
+        assert_eq!((tree.len(), tree.free.len() + 1), (0, tree.nodes.len()));
+    }
+
+    fn levels(alphabet: &'static [&'static str]) -> impl Strategy<Value = String> {
+        prop::collection::vec(prop::sample::select(alphabet), 1..5).prop_map(|levels| levels.join("/"))
+    }
+
+    proptest! {
+        /// The tree finds what matching filter by filter finds, whatever was added and removed before.
+        #[test]
+        fn it_agrees_with_matching_one_by_one(
+            steps in prop::collection::vec((any::<bool>(), 0..5_usize, levels(&["a", "b", "+", "", "$x", "#"])), 1..60),
+            topics in prop::collection::vec(levels(&["a", "b", "c", "", "$x"]), 1..10),
+        ) {
+            let sessions = sessions(5);
+            let subscriptions: Vec<_> = sessions.iter().map(subscription).collect();
+            let mut tree = Tree::default();
+            let mut model: BTreeSet<(String, usize)> = BTreeSet::new();
+            for (add, who, filter) in steps {
+                if !topic::valid_filter(&filter) {
+                    continue;
+                }
+                if add {
+                    tree.insert(&filter, Arc::clone(&subscriptions[who]));
+                    model.insert((filter, who));
+                } else {
+                    tree.remove(&filter, &subscriptions[who]);
+                    model.remove(&(filter, who));
+                }
+                prop_assert_eq!(tree.len(), model.len());
+            }
+            for topic in topics {
+                let expected: BTreeSet<usize> =
+                    model.iter().filter(|(filter, _)| topic::matches(filter, &topic)).map(|(_, who)| *who).collect();
+                prop_assert_eq!(found(&tree, &topic), expected, "{}", topic);
+            }
+            for (filter, who) in model {
+                tree.remove(&filter, &subscriptions[who]);
+            }
+            prop_assert_eq!(tree.free.len() + 1, tree.nodes.len(), "every node but the root is free again");
+        }
+    }
+}

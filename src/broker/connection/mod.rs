@@ -172,7 +172,8 @@ impl Connection {
                     return Poll::Ready(());
                 }
                 _ if progress => {}
-                _ if !self.session.queue.wait(cx.waker(), self.free_window(state)) && self.may_deliver(state) => {}
+                _ if !self.session.queue.wait(cx.waker(), self.free_window(state))
+                    && self.may_deliver(state) => {}
                 _ => return Poll::Pending,
             }
         }
