@@ -41,6 +41,11 @@ impl Gate {
         self.held(now)
     }
 
+    /// Whether the last brief hold ran its full time: the queue is still long.
+    pub fn brief_ran_out(&self) -> bool {
+        self.until.load(Ordering::Acquire) != 0
+    }
+
     /// A queue closes the gate until it releases it.
     pub fn hold(&self) {
         self.holds.fetch_add(1, Ordering::AcqRel);

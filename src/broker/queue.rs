@@ -131,6 +131,44 @@ struct Inner {
     stalled: bool,
     flow: Flow,
     brief: Brief,
+    service: Service,
+}
+
+/// How fast the consumer takes messages while something waits for it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Service {
+    /// Messages a millisecond; 0 is not known.
+    rate: f64,
+    /// Since when something waits without a break (0: nothing waits), and the departures then.
+    busy_since: Millis,
+    departed: u64,
+}
+
+/// The rate is taken over at least this long, and a new value counts this much.
+const RATE_INTERVAL: Millis = 20;
+const RATE_WEIGHT: f64 = 0.3;
+
+impl Service {
+    fn busy(&mut self, now: Millis, departed: u64) {
+        (self.busy_since, self.departed) = (now, departed);
+    }
+
+    fn took(&mut self, now: Millis, departed: u64, empty: bool) {
+        let elapsed = now.saturating_sub(self.busy_since);
+        if self.busy_since != 0 && elapsed >= RATE_INTERVAL {
+            let rate = (departed - self.departed) as f64 / elapsed as f64;
+            self.rate = if self.rate == 0.0 { rate } else { self.rate + RATE_WEIGHT * (rate - self.rate) };
+            self.busy(now, departed);
+        }
+        if empty {
+            self.busy_since = 0;
+        }
+    }
+
+    /// How many messages it takes within this time; no limit while the rate is not known.
+    fn takes_within(&self, time: Millis) -> usize {
+        if self.rate == 0.0 { usize::MAX } else { (self.rate * time as f64) as usize }
+    }
 }
 
 /// The last brief hold since the queue was short: until when it lasts, and the departures when it began.
@@ -138,6 +176,14 @@ struct Inner {
 struct Brief {
     until: Millis,
     departed: Option<u64>,
+}
+
+impl Brief {
+    fn fast_since(&self, now: Millis, departed: u64, limits: &Limits) -> bool {
+        let Some(mark) = self.departed else { return true };
+        let elapsed = (now + limits.brief).saturating_sub(self.until).max(1);
+        (departed - mark) * 5 * limits.brief >= limits.messages as u64 * elapsed
+    }
 }
 
 #[derive(Debug, Default)]
@@ -160,6 +206,7 @@ impl Queue {
             stalled: false,
             flow: Flow::default(),
             brief: Brief::default(),
+            service: Service::default(),
         }))
     }
 
@@ -169,6 +216,8 @@ impl Queue {
         let mut pushed = Pushed::default();
         if inner.entries.is_empty() {
             inner.progress = now;
+            let departed = inner.flow.departed;
+            inner.service.busy(now, departed);
         }
         for entry in entries {
             inner.flow.arrived += 1;
@@ -225,6 +274,8 @@ impl Queue {
         if taken > 0 {
             inner.flow.departed += taken as u64;
             inner.made_progress(now);
+            let (departed, empty) = (inner.flow.departed, inner.entries.is_empty());
+            inner.service.took(now, departed, empty);
         }
         let released = inner.release_if_short(now, limits);
         inner.give_memory_back();
@@ -380,11 +431,14 @@ impl Inner {
     }
 
     fn fuller_than(&self, now: Millis, messages: usize, bytes: usize, delay: Millis) -> bool {
-        let late = |head: &Entry| now.saturating_sub(head.since) > delay;
-        self.entries.len() > messages
+        let depth = self.entries.len();
+        // the last in the queue will be late, or the first one is
+        let late =
+            |head: &Entry| now.saturating_sub(head.since) > delay || depth > self.service.takes_within(delay);
+        depth > messages
             || self.bytes > bytes
             || self.policy == HoldPolicy::WhileProgress
-                && self.entries.len() > MIN_DEPTH
+                && depth > MIN_DEPTH
                 && self.entries.front().is_some_and(late)
     }
 
@@ -395,11 +449,10 @@ impl Inner {
         match self.policy {
             HoldPolicy::WhileProgress => true,
             HoldPolicy::Never => false,
-            // The next brief hold only for a consumer that has taken half a queue since the last one began. A fast
-            // one does that in a few milliseconds; a slow one must not slow a fleet.
+            // Another brief hold only for a consumer that has taken messages fast enough to empty a full queue
+            // within five holds. A slow one must not slow a fleet.
             HoldPolicy::Briefly => {
-                let caught_up = |mark| self.flow.departed - mark >= (limits.messages / 2) as u64;
-                now < self.brief.until || self.brief.departed.is_none_or(caught_up)
+                now < self.brief.until || self.brief.fast_since(now, self.flow.departed, limits)
             }
         }
     }
@@ -519,6 +572,20 @@ mod tests {
     }
 
     #[test]
+    fn a_queue_longer_than_its_consumer_takes_in_time_holds_its_publishers() {
+        let queue = Queue::new(HoldPolicy::WhileProgress);
+        queue.connect(1);
+        queue.push(entries(QoS::AtLeastOnce, 60, 1), 1, &limits());
+        for now in 2..=22 {
+            take(&queue, 1, now); // one a millisecond
+        }
+        assert!(!queue.push(entries(QoS::AtLeastOnce, 40, 22), 22, &limits()).over, "79 take 79 ms");
+        assert!(
+            queue.push(entries(QoS::AtLeastOnce, 21, 22), 22, &Limits { messages: 1000, ..limits() }).over
+        );
+    }
+
+    #[test]
     fn without_progress_a_queue_lets_go_and_drops_its_oldest() {
         let queue = Queue::new(HoldPolicy::WhileProgress);
         queue.connect(1);
@@ -546,7 +613,7 @@ mod tests {
         assert!(gate.held(21).is_none());
         assert!(!queue.push(entries(QoS::AtMostOnce, 1, 30), 30, &limits()).over, "it took nothing");
         take(&queue, 60, 31);
-        assert!(queue.push(entries(QoS::AtMostOnce, 1, 32), 32, &limits()).over, "it took half a queue");
+        assert!(queue.push(entries(QoS::AtMostOnce, 1, 32), 32, &limits()).over, "it took 60 in 32 ms: fast");
         hold(32);
         take(&queue, 1000, 33);
         assert!(gate.held(33).is_none(), "an empty queue lets go at once");

@@ -240,7 +240,7 @@ fn establish(
         timer: Pin::from(Box::new(tokio::time::sleep(Duration::from_secs(3600)))),
         timer_at: 0,
         input_ready: !input.is_empty(),
-        paused: false,
+        pause: super::Pause::No,
         input,
         output,
         written: 0,

@@ -5,11 +5,16 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, ReadBuf};
 
-use super::{Connection, Ending, HeldInput, OUTPUT_LIMIT, Offered, Scratch};
+use super::{Connection, Ending, HeldInput, OUTPUT_LIMIT, Offered, Pause, Scratch};
 use crate::broker::clock::Millis;
 use crate::broker::gate::Held;
 use crate::broker::session::State;
 use crate::wire::{Frame, Packet, WireError, decode, frame};
+
+/// What passes after a brief hold that ran its full time, in bytes.
+const TRICKLE: usize = 4096;
+/// How long it takes at most until a queue has seen what passed, in milliseconds.
+const LOOK: Millis = 2;
 
 /// What a packet's handler says about the packets after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +44,7 @@ impl Connection {
         if self.offered.is_some() && !self.offer_again(cx) {
             return false;
         }
-        if self.paused && !self.resume_after_pause(cx, now) {
+        if !self.resume_after_pause(cx, now) {
             return false;
         }
         let mut progress = self.release_held(cx, scratch, state, now);
@@ -59,7 +64,7 @@ impl Connection {
     fn may_read(&self) -> bool {
         self.ending == Ending::No
             && !self.input_ready
-            && !self.paused
+            && !self.pausing()
             && self.offered.is_none()
             && !self.reading_paused()
             && self.output.len() - self.written < OUTPUT_LIMIT
@@ -132,6 +137,11 @@ impl Connection {
                 }
                 Next::Go | Next::Wait(_) => at = end,
             }
+            if self.pause == Pause::Trickle && at >= TRICKLE {
+                self.pause = Pause::Look(now + LOOK);
+                self.input_ready = true;
+                break;
+            }
         }
         self.finish_batch(cx, scratch, now);
         self.input.extend_from_slice(&bytes[at..]);
@@ -156,7 +166,7 @@ impl Connection {
         let waits = match &packet {
             Packet::Publish(_) => match self.gate.held(now) {
                 Some(Held::Until(_)) => {
-                    self.paused = true;
+                    self.pause = Pause::Brief;
                     return Next::Pause;
                 }
                 held => held.is_some() || self.held.is_some(),
@@ -263,14 +273,33 @@ impl Connection {
         }
     }
 
+    fn pausing(&self) -> bool {
+        matches!(self.pause, Pause::Brief | Pause::Look(_))
+    }
+
     /// Goes on after a brief hold; `false` while it lasts.
     fn resume_after_pause(&mut self, cx: &mut Context<'_>, now: Millis) -> bool {
-        if let Some(Held::Until(until)) = self.gate.held_or_wake(now, cx.waker()) {
-            self.arm(until);
-            return false;
+        match self.pause {
+            Pause::No | Pause::Trickle => true,
+            Pause::Brief => match self.gate.held_or_wake(now, cx.waker()) {
+                Some(Held::Until(until)) => {
+                    self.arm(until);
+                    false
+                }
+                _ => {
+                    self.pause = if self.gate.brief_ran_out() { Pause::Trickle } else { Pause::No };
+                    true
+                }
+            },
+            Pause::Look(until) if now < until => {
+                self.arm(until);
+                false
+            }
+            Pause::Look(_) => {
+                self.pause = Pause::No;
+                true
+            }
         }
-        self.paused = false;
-        true
     }
 
     /// The client broke the rules: it is told which, and leaves.

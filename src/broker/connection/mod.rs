@@ -69,8 +69,7 @@ struct Connection {
     input: Vec<u8>,
     /// Whether `input` may hold whole packets.
     input_ready: bool,
-    /// Whether input waits for the end of a brief hold.
-    paused: bool,
+    pause: Pause,
     /// Encoded and not yet taken by the socket, from `written` on.
     output: Vec<u8>,
     written: usize,
@@ -102,6 +101,19 @@ struct Offered {
     batch: Bytes,
     acks: Vec<u8>,
     count: u64,
+}
+
+/// Why input waits for a few milliseconds where it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pause {
+    /// It does not.
+    No,
+    /// A QoS 0 queue holds us briefly.
+    Brief,
+    /// The hold ran its full time: only a little may pass before we look whether there is another.
+    Trickle,
+    /// That little has passed: until the queue has seen it.
+    Look(Millis),
 }
 
 /// How far the end of the connection is.
