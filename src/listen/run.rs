@@ -129,15 +129,13 @@ fn start<H, F>(
 }
 
 /// The task of a plain client. It calls the handler itself: a future that is passed in would take its space twice.
-fn serve_plain<H, F>(handler: H, stream: Stream, place: Place) -> impl Future<Output = ()> + Send
+async fn serve_plain<H, F>(handler: H, stream: Stream, place: Place)
 where
-    H: Fn(Stream) -> F + Send + 'static,
-    F: Future<Output = ()> + Send + 'static,
+    H: Fn(Stream) -> F,
+    F: Future<Output = ()>,
 {
-    async move {
-        let _place = place;
-        handler(stream).await;
-    }
+    handler(stream).await;
+    drop(place);
 }
 
 async fn handshake(
