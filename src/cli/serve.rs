@@ -145,6 +145,17 @@ async fn stop((sender, task): &mut (watch::Sender<()>, JoinHandle<()>)) {
 }
 
 fn refresh(gateway: impl Gateway, connections: Connections) -> admin::Refresh {
+    metrics::describe_gauge!("tidegate_connections_open", "Connections now, over all listeners.");
+    metrics::describe_counter!("tidegate_connections_accepted_total", "Connections that were let in.");
+    metrics::describe_counter!(
+        "tidegate_connections_refused_total",
+        "Connections that were closed: over listen.max_connections, over listen.max_accept_rate, or because the TLS \
+         or WebSocket handshake failed."
+    );
+    metrics::describe_counter!(
+        "tidegate_accept_errors_total",
+        "Failures to accept, such as too few file descriptors."
+    );
     Arc::new(move || {
         gateway.refresh_metrics();
         let counts = connections.counts();

@@ -222,6 +222,7 @@ mod serving {
         let metrics = get(&admin, "/metrics").await;
         for line in [
             "refreshed_total 1",
+            "# HELP tidegate_connections_open Connections now",
             "tidegate_connections_open 1",
             "tidegate_connections_accepted_total 1",
             "tidegate_connections_refused_total{reason=\"limit\"} 0",
