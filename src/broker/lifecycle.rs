@@ -42,6 +42,8 @@ impl Broker {
             let mut state = session.state.lock();
             if state.connected {
                 self.stats.takeovers.add(1);
+                // it looks for its session when it has the lock: after us
+                session.queue.nudge();
             }
             if !owner.clean_start {
                 self.resume(&session, &mut state, owner, connection);
@@ -50,8 +52,6 @@ impl Broker {
             }
             state.connection = connection;
             self.end(&session, &mut state);
-            drop(state);
-            session.queue.nudge();
         }
         let session = Arc::new(Session::new(self.next_number(), client_id.into()));
         {
@@ -81,7 +81,6 @@ impl Broker {
         state.expiry = owner.expiry;
         state.user = owner.user;
         state.will = owner.will;
-        session.queue.nudge();
         session.queue.connect(self.clock.now());
     }
 

@@ -23,23 +23,20 @@ impl Broker {
         session: &Arc<Session>,
         state: &mut State,
         filter: &Filter,
+        shared: bool,
         identifier: Option<u32>,
         window: usize,
     ) -> ReasonCode {
-        let Ok(share) = topic::split_share(&filter.path) else { return ReasonCode::TOPIC_FILTER_INVALID };
-        let plain = share.map_or(filter.path.as_str(), |(_, plain)| plain);
-        if !topic::valid_filter(plain) {
-            return ReasonCode::TOPIC_FILTER_INVALID;
-        }
         let replaced = state.subscriptions.get(filter.path.as_str());
         let replaced_since = replaced.map(|subscription| subscription.since);
         if replaced.is_none() && state.subscriptions.len() >= self.settings.session.max_subscriptions {
             return ReasonCode::QUOTA_EXCEEDED;
         }
         let path: Arc<str> = filter.path.as_str().into();
-        match share {
-            Some(_) => self.join_group(session, state, filter, path, identifier, window),
-            None => self.subscribe_alone(session, state, filter, path, identifier, replaced_since),
+        if shared {
+            self.join_group(session, state, filter, path, identifier, window);
+        } else {
+            self.subscribe_alone(session, state, filter, path, identifier, replaced_since);
         }
         self.update_policy(session, state);
         ReasonCode(filter.qos as u8)

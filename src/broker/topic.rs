@@ -49,6 +49,15 @@ pub fn split_share(path: &str) -> Result<Option<(&str, &str)>, ()> {
     }
 }
 
+/// The group and the filter of what a client subscribes to; `None` when it is malformed.
+pub fn parse_subscription(path: &str) -> Option<(Option<&str>, &str)> {
+    let (group, filter) = match split_share(path).ok()? {
+        Some((group, filter)) => (Some(group), filter),
+        None => (None, path),
+    };
+    valid_filter(filter).then_some((group, filter))
+}
+
 /// The part of a filter before its first wildcard, cut at a level's border: every match starts with it.
 pub fn literal_prefix(filter: &str) -> &str {
     match filter.find(['+', '#']) {

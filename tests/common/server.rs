@@ -209,7 +209,8 @@ fn tidegate(setup: &Setup, files: &Path, addresses: [SocketAddr; 5]) -> Vec<Stri
     command
 }
 
-const TIDEGATE_RULES: &str = "deny test/nosubscribe\nallow #\nallow $SYS/#\n";
+const TIDEGATE_RULES: &str =
+    "deny everyone subscribe test/nosubscribe\neveryone any #\neveryone any $SYS/#\n";
 
 fn mosquitto(setup: &Setup, files: &Path, addresses: [SocketAddr; 4]) -> Vec<String> {
     let [mqtt, ws, mqtts, wss] = addresses.map(|address| format!("{} {}", address.port(), address.ip()));

@@ -108,11 +108,15 @@ async fn read_connect(
 
 /// A client whose CONNECT can't be read is told why where its version has a way to.
 async fn answer_bad_connect(stream: &mut Stream, input: &[u8], error: WireError) {
-    let v5 = input.windows(7).take(6).any(|bytes| bytes == b"\0\x04MQTT\x05");
-    let version = if v5 { Version::V5 } else { Version::V311 };
-    if input.first().is_none_or(|first| first >> 4 != 1)
-        || !v5 && error.reason != ReasonCode::UNSUPPORTED_PROTOCOL_VERSION
-    {
+    // the protocol level follows the name, whatever that says
+    let level = frame(input, usize::MAX).ok().flatten().and_then(|found| {
+        let body = &input[found.header..];
+        let name = usize::from(u16::from_be_bytes([*body.first()?, *body.get(1)?]));
+        body.get(2 + name).copied()
+    });
+    let version = if level == Some(5) { Version::V5 } else { Version::V311 };
+    let connect = input.first().is_some_and(|first| first >> 4 == 1);
+    if !connect || version == Version::V311 && error.reason != ReasonCode::UNSUPPORTED_PROTOCOL_VERSION {
         return;
     }
     let encoder = Encoder { version, maximum: u32::MAX, problem_information: true };

@@ -51,7 +51,7 @@ impl Connection {
         if self.input_ready && !self.reading_paused() && self.offered.is_none() {
             progress = true;
             let input = std::mem::take(&mut self.input);
-            self.handle_bytes(&input, cx, scratch, state, now);
+            self.handle_kept(input, cx, scratch, state, now);
         }
         progress | (self.may_read() && self.read(cx, scratch, state, now))
     }
@@ -81,11 +81,12 @@ impl Connection {
                 self.seen = now;
                 self.broker.stats.bytes_received.add(count as u64);
                 if self.input.is_empty() {
-                    self.handle_bytes(&memory[..count], cx, scratch, state, now);
+                    let handled = self.handle_bytes(&memory[..count], cx, scratch, state, now);
+                    self.input.extend_from_slice(&memory[handled..count]);
                 } else {
                     let mut input = std::mem::take(&mut self.input);
                     input.extend_from_slice(&memory[..count]);
-                    self.handle_bytes(&input, cx, scratch, state, now);
+                    self.handle_kept(input, cx, scratch, state, now);
                 }
                 true
             }
@@ -99,7 +100,23 @@ impl Connection {
         progress
     }
 
-    /// Handles the whole packets in `bytes`; keeps the rest.
+    /// Handles the whole packets among the bytes that were kept; goes on keeping the rest.
+    fn handle_kept(
+        &mut self,
+        mut input: Vec<u8>,
+        cx: &mut Context<'_>,
+        scratch: &mut Scratch,
+        state: &mut State,
+        now: Millis,
+    ) {
+        let handled = self.handle_bytes(&input, cx, scratch, state, now);
+        if handled < input.len() {
+            input.drain(..handled);
+            self.input = input;
+        }
+    }
+
+    /// Handles the whole packets in `bytes`; how many bytes they are.
     fn handle_bytes(
         &mut self,
         bytes: &[u8],
@@ -107,7 +124,7 @@ impl Connection {
         scratch: &mut Scratch,
         state: &mut State,
         now: Millis,
-    ) {
+    ) -> usize {
         let maximum = self.broker.settings.session.max_packet_size as usize;
         let mut at = 0;
         self.input_ready = false;
@@ -122,6 +139,7 @@ impl Connection {
                 Ok(None) => break,
                 Err(error) => {
                     self.protocol_error(error, now);
+                    at = bytes.len();
                     break;
                 }
             };
@@ -144,7 +162,7 @@ impl Connection {
             }
         }
         self.finish_batch(cx, scratch, now);
-        self.input.extend_from_slice(&bytes[at..]);
+        at
     }
 
     fn handle_or_hold(

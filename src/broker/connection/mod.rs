@@ -15,8 +15,10 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Sleep;
 
 use self::alias::{InboundAliases, OutboundAliases};
@@ -37,7 +39,22 @@ pub async fn serve(broker: Arc<Broker>, stream: Stream) {
     // boxed, so that an established connection does not carry the memory its handshake needed
     let Some(mut connection) = Box::pin(handshake::accept(broker, stream)).await else { return };
     std::future::poll_fn(|cx| connection.poll(cx)).await;
-    connection.end();
+    if let Some(stream) = connection.end() {
+        Box::pin(part(stream)).await;
+    }
+}
+
+/// Parts from a client that was told something last: closing a socket with unread input would make the system
+/// throw away what the client has not read yet.
+async fn part(mut stream: Stream) {
+    let mut rest = [0; 4096];
+    let parting = async {
+        stream.shutdown().await?;
+        while stream.read(&mut rest).await? > 0 {}
+        std::io::Result::Ok(())
+    };
+    // whatever happens now, nobody is left to be told
+    let _ = tokio::time::timeout(Duration::from_millis(LINGER), parting).await;
 }
 
 /// Bytes encoded ahead of what the socket takes.
@@ -243,12 +260,14 @@ impl Connection {
         tracing::debug!(client = %self.session.client_id, reason = format_args!("0x{:02x}", reason.0), text, "closing");
     }
 
-    fn end(mut self) {
+    /// Gives the session up; the stream if its client is to be parted from with care.
+    fn end(mut self) -> Option<Stream> {
         self.hooks.on_disconnect();
         self.broker.gates.close(self.session.number, &self.gate);
         self.broker.detach(&self.session, self.number, self.will);
         self.broker.stats.disconnects.add(1);
         tracing::debug!(client = %self.session.client_id, "disconnected");
+        matches!(self.ending, Ending::Closing(_)).then_some(self.stream)
     }
 }
 

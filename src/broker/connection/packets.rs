@@ -269,20 +269,23 @@ impl Connection {
     fn subscribe(&mut self, subscribe: &Subscribe, state: &mut State) {
         let mut codes = Vec::with_capacity(subscribe.filters.len());
         for filter in &subscribe.filters {
-            let share = topic::split_share(&filter.path).ok().flatten();
-            let question = plugin::Subscribe {
-                filter: share.map_or(filter.path.as_str(), |(_, plain)| plain),
-                group: share.map(|(group, _)| group),
-                qos: filter.qos as u8,
+            let Some((group, plain)) = topic::parse_subscription(&filter.path) else {
+                codes.push(ReasonCode::TOPIC_FILTER_INVALID);
+                continue;
             };
+            let question = plugin::Subscribe { filter: plain, group, qos: filter.qos as u8 };
             codes.push(match self.hooks.on_subscribe(&question) {
-                Verdict::Continue => self.broker.subscribe(
-                    &self.session,
-                    state,
-                    filter,
-                    subscribe.identifier,
-                    self.window.size(),
-                ),
+                Verdict::Continue => {
+                    let window = self.window.size();
+                    self.broker.subscribe(
+                        &self.session,
+                        state,
+                        filter,
+                        group.is_some(),
+                        subscribe.identifier,
+                        window,
+                    )
+                }
                 Verdict::Refuse(refusal) | Verdict::Close(refusal) => ReasonCode(refusal.code),
                 Verdict::Delay(_) | Verdict::Drop => ReasonCode::UNSPECIFIED_ERROR,
             });
