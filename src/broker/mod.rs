@@ -1,7 +1,7 @@
 //! The broker: sessions, queues, topic tree, retained messages, wills, groups.
 //!
-//! Locks are taken in this order, each briefly: registry, a session's state, retained, tree, groups, a group's
-//! members, a queue.
+//! Locks are taken in this order, each briefly: registry, a session's state, retained, groups, a group's members,
+//! a queue, tree.
 
 pub mod clock;
 mod connection;
@@ -13,6 +13,7 @@ mod lifecycle;
 mod message;
 mod queue;
 mod retained;
+mod service;
 mod session;
 mod spine;
 mod stats;

@@ -14,6 +14,7 @@ use super::clock::Millis;
 use super::gate::Gate;
 use super::group::Group;
 use super::message::Message;
+use super::service::Service;
 use crate::config::QueueSettings;
 use crate::wire::QoS;
 
@@ -130,61 +131,15 @@ struct Inner {
     /// No progress for too long: holds nobody, the rules for absent consumers apply.
     stalled: bool,
     flow: Flow,
-    brief: Brief,
+    /// When the last brief hold ends.
+    brief_until: Millis,
     service: Service,
 }
 
-/// How fast the consumer takes messages while something waits for it.
-#[derive(Debug, Clone, Copy, Default)]
-struct Service {
-    /// Messages a millisecond; 0 is not known.
-    rate: f64,
-    /// Since when something waits without a break (0: nothing waits), and the departures then.
-    busy_since: Millis,
-    departed: u64,
-}
-
-/// The rate is taken over at least this long, and a new value counts this much.
-const RATE_INTERVAL: Millis = 20;
-const RATE_WEIGHT: f64 = 0.3;
-
-impl Service {
-    fn busy(&mut self, now: Millis, departed: u64) {
-        (self.busy_since, self.departed) = (now, departed);
-    }
-
-    fn took(&mut self, now: Millis, departed: u64, empty: bool) {
-        let elapsed = now.saturating_sub(self.busy_since);
-        if self.busy_since != 0 && elapsed >= RATE_INTERVAL {
-            let rate = (departed - self.departed) as f64 / elapsed as f64;
-            self.rate = if self.rate == 0.0 { rate } else { self.rate + RATE_WEIGHT * (rate - self.rate) };
-            self.busy(now, departed);
-        }
-        if empty {
-            self.busy_since = 0;
-        }
-    }
-
-    /// How many messages it takes within this time; no limit while the rate is not known.
-    fn takes_within(&self, time: Millis) -> usize {
-        if self.rate == 0.0 { usize::MAX } else { (self.rate * time as f64) as usize }
-    }
-}
-
-/// The last brief hold since the queue was short: until when it lasts, and the departures when it began.
-#[derive(Debug, Clone, Copy, Default)]
-struct Brief {
-    until: Millis,
-    departed: Option<u64>,
-}
-
-impl Brief {
-    fn fast_since(&self, now: Millis, departed: u64, limits: &Limits) -> bool {
-        let Some(mark) = self.departed else { return true };
-        let elapsed = (now + limits.brief).saturating_sub(self.until).max(1);
-        (departed - mark) * 5 * limits.brief >= limits.messages as u64 * elapsed
-    }
-}
+/// A QoS 0 consumer may hold publishers if it empties a full queue within so many holds...
+const FAST_HOLDS: u64 = 5;
+/// ...and took something within this time.
+const HESITATION: Millis = 1000;
 
 #[derive(Debug, Default)]
 struct HeldGates {
@@ -205,7 +160,7 @@ impl Queue {
             progress: 0,
             stalled: false,
             flow: Flow::default(),
-            brief: Brief::default(),
+            brief_until: 0,
             service: Service::default(),
         }))
     }
@@ -305,10 +260,10 @@ impl Queue {
             return 0;
         }
         let brief = inner.policy == HoldPolicy::Briefly;
-        if brief && inner.brief.until <= now {
-            inner.brief = Brief { until: now + limits.brief, departed: Some(inner.flow.departed) };
+        if brief && inner.brief_until <= now {
+            inner.brief_until = now + limits.brief;
         }
-        let until = inner.brief.until;
+        let until = inner.brief_until;
         let held = inner.held.get_or_insert_default();
         let mut count = 0;
         for (publisher, gate) in publishers {
@@ -362,7 +317,7 @@ impl Queue {
         let mut inner = self.0.lock();
         inner.connected = false;
         inner.waker = None;
-        inner.brief = Brief::default();
+        inner.brief_until = 0;
         let held = inner.held.take();
         let mut rest = VecDeque::new();
         let mut given_back = Vec::new();
@@ -449,10 +404,10 @@ impl Inner {
         match self.policy {
             HoldPolicy::WhileProgress => true,
             HoldPolicy::Never => false,
-            // Another brief hold only for a consumer that has taken messages fast enough to empty a full queue
-            // within five holds. A slow one must not slow a fleet.
+            // only a fast consumer, which may hesitate for a moment: a slow or dead one must not slow a fleet
             HoldPolicy::Briefly => {
-                now < self.brief.until || self.brief.fast_since(now, self.flow.departed, limits)
+                now.saturating_sub(self.progress) <= HESITATION
+                    && self.service.takes_within(FAST_HOLDS * limits.brief) >= limits.messages
             }
         }
     }
@@ -483,7 +438,7 @@ impl Inner {
         if !short {
             return None;
         }
-        self.brief = Brief::default();
+        self.brief_until = 0;
         self.held.take()
     }
 
@@ -506,183 +461,4 @@ fn release(held: Option<Box<HeldGates>>) {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use proptest::prelude::*;
-
-    use super::super::message::Parts;
-    use super::*;
-
-    fn entry(qos: QoS, since: Millis, number: u64) -> Entry {
-        let parts = Parts {
-            topic: "t",
-            properties: b"",
-            payload: b"0123456789",
-            qos,
-            retain: false,
-            ordinal: number,
-            expires: 0,
-        };
-        Entry { message: Arc::new(Message::new(1, &parts)), extra: None, since, qos, retain: false }
-    }
-
-    fn limits() -> Limits {
-        Limits {
-            messages: 100,
-            bytes: 1 << 20,
-            delay: 100,
-            brief: 20,
-            progress: 10_000,
-            offline_messages: 10,
-            offline_bytes: 1 << 20,
-        }
-    }
-
-    fn entries(qos: QoS, count: u64, since: Millis) -> Vec<Entry> {
-        (0..count).map(|number| entry(qos, since, number)).collect()
-    }
-
-    fn take(queue: &Queue, most: usize, now: Millis) -> Vec<Entry> {
-        let mut out = Vec::new();
-        queue.pop(&mut out, most, usize::MAX, usize::MAX, now, &limits());
-        out
-    }
-
-    #[test]
-    fn a_full_queue_holds_its_publishers_until_it_is_short() {
-        let queue = Queue::new(HoldPolicy::WhileProgress);
-        queue.connect(1);
-        let gate = Arc::new(Gate::default());
-        assert!(!queue.push(entries(QoS::AtLeastOnce, 100, 1), 1, &limits()).over);
-        assert!(queue.push(entries(QoS::AtLeastOnce, 1, 1), 1, &limits()).over);
-        assert_eq!(queue.hold([(1, Arc::clone(&gate))].into_iter(), 1, &limits()), 1);
-        assert!(gate.held(1).is_some());
-        take(&queue, 20, 2);
-        assert!(gate.held(2).is_some(), "81 is not short");
-        take(&queue, 10, 2);
-        assert!(gate.held(2).is_none());
-    }
-
-    #[test]
-    fn a_late_queue_holds_its_publishers_though_it_is_not_full() {
-        let queue = Queue::new(HoldPolicy::WhileProgress);
-        queue.connect(1);
-        assert!(!queue.push(entries(QoS::AtLeastOnce, 40, 1), 1, &limits()).over);
-        assert!(queue.push(entries(QoS::AtLeastOnce, 1, 150), 150, &limits()).over);
-    }
-
-    #[test]
-    fn a_queue_longer_than_its_consumer_takes_in_time_holds_its_publishers() {
-        let queue = Queue::new(HoldPolicy::WhileProgress);
-        queue.connect(1);
-        queue.push(entries(QoS::AtLeastOnce, 60, 1), 1, &limits());
-        for now in 2..=22 {
-            take(&queue, 1, now); // one a millisecond
-        }
-        assert!(!queue.push(entries(QoS::AtLeastOnce, 40, 22), 22, &limits()).over, "79 take 79 ms");
-        assert!(
-            queue.push(entries(QoS::AtLeastOnce, 21, 22), 22, &Limits { messages: 1000, ..limits() }).over
-        );
-    }
-
-    #[test]
-    fn without_progress_a_queue_lets_go_and_drops_its_oldest() {
-        let queue = Queue::new(HoldPolicy::WhileProgress);
-        queue.connect(1);
-        let gate = Arc::new(Gate::default());
-        queue.push(entries(QoS::AtLeastOnce, 101, 1), 1, &limits());
-        queue.hold([(1, Arc::clone(&gate))].into_iter(), 1, &limits());
-        assert!(!queue.check_progress(9_000, &limits()));
-        assert!(queue.check_progress(10_002, &limits()));
-        assert!(gate.held(10_002).is_none());
-        let pushed = queue.push(entries(QoS::AtLeastOnce, 1, 10_002), 10_002, &limits());
-        assert_eq!((pushed.dropped, pushed.over, queue.depth()), (92, false, 10));
-        queue.acknowledged(10_003);
-        assert_eq!(queue.push(entries(QoS::AtLeastOnce, 100, 10_003), 10_003, &limits()).dropped, 0);
-    }
-
-    #[test]
-    fn a_qos_0_queue_holds_briefly_and_again_only_after_catching_up() {
-        let queue = Queue::new(HoldPolicy::Briefly);
-        queue.connect(1);
-        let gate = Arc::new(Gate::default());
-        let hold = |now| queue.hold([(1, Arc::clone(&gate))].into_iter(), now, &limits());
-        assert!(queue.push(entries(QoS::AtMostOnce, 200, 1), 1, &limits()).over);
-        hold(1);
-        assert!(gate.held(20).is_some());
-        assert!(gate.held(21).is_none());
-        assert!(!queue.push(entries(QoS::AtMostOnce, 1, 30), 30, &limits()).over, "it took nothing");
-        take(&queue, 60, 31);
-        assert!(queue.push(entries(QoS::AtMostOnce, 1, 32), 32, &limits()).over, "it took 60 in 32 ms: fast");
-        hold(32);
-        take(&queue, 1000, 33);
-        assert!(gate.held(33).is_none(), "an empty queue lets go at once");
-    }
-
-    #[test]
-    fn an_absent_consumer_keeps_the_newest_and_nothing_of_qos_0() {
-        let queue = Queue::new(HoldPolicy::Briefly);
-        queue.push(entries(QoS::AtLeastOnce, 15, 1), 1, &limits());
-        queue.push(entries(QoS::AtMostOnce, 5, 1), 1, &limits());
-        let kept: Vec<u64> = take(&queue, 99, 1).iter().map(|entry| entry.message.ordinal).collect();
-        assert_eq!(kept, (5..15).collect::<Vec<_>>());
-    }
-
-    #[derive(Debug, Clone)]
-    enum Step {
-        Push(u8, u8),
-        Pop(u8, u8),
-        Connect,
-        Disconnect,
-        Clear,
-        Tick(u16),
-    }
-
-    fn step() -> impl Strategy<Value = Step> {
-        prop_oneof![
-            4 => (0..3_u8, any::<u8>()).prop_map(|(qos, count)| Step::Push(qos, count)),
-            4 => any::<(u8, u8)>().prop_map(|(most, window)| Step::Pop(most, window)),
-            1 => Just(Step::Connect),
-            1 => Just(Step::Disconnect),
-            1 => Just(Step::Clear),
-            2 => any::<u16>().prop_map(Step::Tick),
-        ]
-    }
-
-    proptest! {
-        /// arrived = departed + dropped + waiting, bounds hold, order is kept, whatever happens.
-        #[test]
-        fn it_conserves(steps in prop::collection::vec(step(), 1..80), policy in 0..3_u8) {
-            let policy = [HoldPolicy::WhileProgress, HoldPolicy::Briefly, HoldPolicy::Never][usize::from(policy)];
-            let queue = Queue::new(policy);
-            let (mut now, mut number, mut last) = (1, 0, None);
-            let mut connected = false;
-            for step in steps {
-                match step {
-                    Step::Push(qos, count) => {
-                        let qos = QoS::from_bits(qos).unwrap();
-                        let batch: Vec<_> = (0..count).map(|_| { number += 1; entry(qos, now, number) }).collect();
-                        queue.push(batch, now, &limits());
-                    }
-                    Step::Pop(most, window) => {
-                        let mut out = Vec::new();
-                        queue.pop(&mut out, most.into(), usize::MAX, window.into(), now, &limits());
-                        let strong = out.iter().filter(|entry| entry.qos != QoS::AtMostOnce).count();
-                        prop_assert!(out.len() <= most.into() && strong <= window.into());
-                        for entry in out {
-                            prop_assert!(last < Some(entry.message.ordinal));
-                            last = Some(entry.message.ordinal);
-                        }
-                    }
-                    Step::Connect => { queue.connect(now); connected = true; }
-                    Step::Disconnect => { queue.disconnect(&limits(), |_| true); connected = false; }
-                    Step::Clear => { queue.clear(); }
-                    Step::Tick(time) => { now += u64::from(time); queue.check_progress(now, &limits()); }
-                }
-                let flow = queue.flow();
-                prop_assert_eq!(flow.arrived, flow.departed + flow.dropped + queue.depth() as u64);
-                prop_assert!(connected || queue.depth() <= limits().offline_messages);
-            }
-        }
-    }
-}
+mod tests;
