@@ -12,7 +12,7 @@ class Peer {
     const peer = new Peer();
     peer.messages = [];
     peer.waiting = [];
-    const all = { clientId: prefix + name, protocolVersion: Number(version), reconnectPeriod: 0, ...options };
+    const all = { clientId: prefix + name, protocolVersion: Number(version), reconnectPeriod: 0, ...aliases, ...options };
     peer.client = mqtt.connect(url, all);
     peer.client.on('message', (topic, payload, packet) => {
       const next = peer.waiting.shift();
@@ -49,6 +49,8 @@ class Peer {
   }
 }
 
+// The server may send aliases in place of topics, which mqtt.js resolves.
+const aliases = v5 ? { properties: { topicAliasMaximum: 10 } } : {};
 const persistent = v5 ? { clean: false, properties: { sessionExpiryInterval: 600 } } : { clean: false };
 
 const checks = {
