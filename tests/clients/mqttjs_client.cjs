@@ -15,8 +15,10 @@ class Peer {
     const all = { clientId: prefix + name, protocolVersion: Number(version), reconnectPeriod: 0, ...aliases, ...options };
     peer.client = mqtt.connect(url, all);
     peer.client.on('message', (topic, payload, packet) => {
+      // `topic` is the resolved one, `packet.topic` is empty where the server sent an alias.
+      const message = { ...packet, topic };
       const next = peer.waiting.shift();
-      if (next) next(packet); else peer.messages.push(packet);
+      if (next) next(message); else peer.messages.push(message);
     });
     peer.connack = await new Promise((resolve, reject) => {
       peer.client.once('connect', resolve);
