@@ -12,13 +12,11 @@ class Peer {
     const peer = new Peer();
     peer.messages = [];
     peer.waiting = [];
-    const all = { clientId: prefix + name, protocolVersion: Number(version), reconnectPeriod: 0, ...aliases, ...options };
+    const all = { clientId: prefix + name, protocolVersion: Number(version), reconnectPeriod: 0, ...options };
     peer.client = mqtt.connect(url, all);
     peer.client.on('message', (topic, payload, packet) => {
-      // `topic` is the resolved one, `packet.topic` is empty where the server sent an alias.
-      const message = { ...packet, topic };
       const next = peer.waiting.shift();
-      if (next) next(message); else peer.messages.push(message);
+      if (next) next(packet); else peer.messages.push(packet);
     });
     peer.connack = await new Promise((resolve, reject) => {
       peer.client.once('connect', resolve);
@@ -51,8 +49,6 @@ class Peer {
   }
 }
 
-// The server may send aliases in place of topics, which mqtt.js resolves.
-const aliases = v5 ? { properties: { topicAliasMaximum: 10 } } : {};
 const persistent = v5 ? { clean: false, properties: { sessionExpiryInterval: 600 } } : { clean: false };
 
 const checks = {
