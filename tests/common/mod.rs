@@ -8,6 +8,7 @@
 
 pub mod client;
 pub mod decode;
+pub mod flood;
 pub mod packet;
 pub mod property;
 pub mod server;

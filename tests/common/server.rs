@@ -38,6 +38,8 @@ pub struct Setup {
     pub tls: Option<(PathBuf, PathBuf)>,
     /// Deny `test/nosubscribe` and allow everything else.
     pub deny_nosubscribe: bool,
+    /// More lines for Mosquitto's configuration.
+    pub mosquitto: &'static str,
 }
 
 /// A running server; it ends when this value goes, and at the latest when the test process does.
@@ -127,6 +129,8 @@ impl Server {
         let mut supervisor = Command::new("sh");
         supervisor.arg("-c").arg(SUPERVISE).arg("supervise").arg(&log);
         supervisor.args(server_command.drain(..)).stdin(Stdio::piped()).stdout(Stdio::piped());
+        // To Tidegate, `TIDEGATE_...` is configuration.
+        supervisor.env_remove("TIDEGATE_TEST_SERVER").env_remove("TIDEGATE_TEST_BINARY");
         let mut supervisor = supervisor.spawn().expect("sh");
         let mut line = String::new();
         BufReader::new(supervisor.stdout.take().expect("piped")).read_line(&mut line).expect("a process id");
@@ -202,15 +206,25 @@ fn tidegate(setup: &Setup, files: &Path, addresses: [SocketAddr; 5]) -> Vec<Stri
         settings.push(("access.rules", rules.display().to_string()));
     }
     settings.extend(setup.settings.iter().cloned());
-    let mut command = vec![env!("CARGO_BIN_EXE_tidegate").to_owned(), "serve".into()];
+    let mut command = vec![binary(), "serve".into()];
     for (key, value) in settings {
         command.extend(["--set".into(), format!("{key}={value}")]);
     }
     command
 }
 
+<<<<<<< HEAD
 const TIDEGATE_RULES: &str =
     "deny everyone subscribe test/nosubscribe\neveryone any #\neveryone any $SYS/#\n";
+=======
+/// The binary that cargo built for this test, or the one that `TIDEGATE_TEST_BINARY` names.
+pub fn binary() -> String {
+    std::env::var("TIDEGATE_TEST_BINARY").unwrap_or_else(|_| env!("CARGO_BIN_EXE_tidegate").into())
+}
+
+const TIDEGATE_RULES: &str =
+    "deny everyone subscribe test/nosubscribe\neveryone any #\neveryone subscribe $SYS/#\n";
+>>>>>>> tests
 
 fn mosquitto(setup: &Setup, files: &Path, addresses: [SocketAddr; 4]) -> Vec<String> {
     let [mqtt, ws, mqtts, wss] = addresses.map(|address| format!("{} {}", address.port(), address.ip()));
@@ -220,8 +234,8 @@ fn mosquitto(setup: &Setup, files: &Path, addresses: [SocketAddr; 4]) -> Vec<Str
     );
     if let Some((certificate, key)) = &setup.tls {
         let (certificate, key) = (certificate.display(), key.display());
-        let _ = write!(text, "listener {mqtts}\ncertfile {certificate}\nkeyfile {key}\n");
         let _ = write!(text, "listener {wss}\nprotocol websockets\ncertfile {certificate}\nkeyfile {key}\n");
+        let _ = write!(text, "listener {mqtts}\ncertfile {certificate}\nkeyfile {key}\n");
     }
     if setup.deny_nosubscribe {
         let rules = files.with_extension("acl");
@@ -234,6 +248,7 @@ fn mosquitto(setup: &Setup, files: &Path, addresses: [SocketAddr; 4]) -> Vec<Str
             let _ = writeln!(text, "{word} {value}");
         }
     }
+    text.push_str(setup.mosquitto);
     let file = files.with_extension("conf");
     std::fs::write(&file, text).expect("a configuration file");
     vec!["/usr/sbin/mosquitto".into(), "-c".into(), file.display().to_string()]

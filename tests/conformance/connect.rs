@@ -85,11 +85,12 @@ fn second_connect_is_a_violation(version: Version) {
     client.expect_closed(&[0x82]);
 }
 
-/// [MQTT-3.1.2-1] Another protocol name is not served.
+/// [MQTT-3.1.2-1] Another protocol name is not served; the server may say why (0x01 or 0x84).
 fn wrong_protocol_name(version: Version) {
     let mut client = server().open(version);
     client.send(&Connect { protocol: "MQTX".into(), ..Connect::new(version, &unique("name")) });
-    expect_refused(&mut client, &[0x01, 0x84]);
+    let answer = read_to_end(&client);
+    assert!(answer.is_empty() || matches!(answer[..4], [0x20, _, 0, 0x01 | 0x84]), "{answer:02x?}");
 }
 
 /// [MQTT-3.1.2-2] A level that no server knows is refused as such (0x01 or, in the form of 5.0, 0x84).
@@ -97,7 +98,6 @@ fn unknown_protocol_level(version: Version) {
     let mut client = server().open(version);
     let mut bytes = Connect::new(version, &unique("level")).encode(version);
     bytes[8] = if version == V5 { 6 } else { 3 };
-    client.version = if version == V5 { V5 } else { V311 };
     client.send(&bytes);
     let answer = read_to_end(&client);
     assert_eq!(answer.first(), Some(&0x20), "CONNACK, got {answer:02x?}");

@@ -1,0 +1,260 @@
+//! Consumers that cannot keep up: nothing that was acknowledged is lost, order is kept, others go on.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use common::client::Client;
+use common::flood::flood;
+use common::packet::Version::{V5, V311};
+use common::packet::*;
+use common::property::*;
+use common::server::{Server, Setup};
+use common::unique;
+
+fn start(name: &str, settings: &[(&'static str, &str)]) -> Server {
+    let settings = settings.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
+    Server::start(name, &Setup { settings, ..Setup::default() })
+}
+
+/// `count` messages of QoS 1 that say who sent them and which number they have.
+fn numbered(topic: &str, publisher: usize, count: usize) -> impl Iterator<Item = Publish> + use<> {
+    let topic = topic.to_owned();
+    (0..count).map(move |n| Publish::new(&topic, format!("{publisher} {n}")).qos(1))
+}
+
+/// Checks that messages come in order from each publisher, none twice; tells how many came.
+struct Order {
+    next: Vec<usize>,
+    /// Whether numbers may be left out.
+    gaps: bool,
+}
+
+impl Order {
+    fn new(publishers: usize, gaps: bool) -> Self {
+        Self { next: vec![0; publishers], gaps }
+    }
+
+    fn check(&mut self, publish: &Publish) {
+        let (publisher, number) = publish.text().split_once(' ').expect("two numbers");
+        let (publisher, number): (usize, usize) = (publisher.parse().unwrap(), number.parse().unwrap());
+        let next = &mut self.next[publisher];
+        let right = if self.gaps { number >= *next } else { number == *next };
+        assert!(right, "publisher {publisher}: {number} where {next} was to come");
+        *next = number + 1;
+    }
+}
+
+/// A consumer slower than its two publishers: everything acknowledged is delivered, in order for each
+/// publisher; what waits stays near the bound, because the publishers wait; a pair on other topics goes on.
+#[test]
+fn slow_consumer_holds_its_publishers_and_nobody_else() {
+    const EACH: usize = 10_000;
+    let settings = [("queue.max_messages", "500"), ("queue.max_bytes", "1048576")];
+    let server = start("slow-consumer", &settings);
+    let connect = Connect::v5(&unique("slow")).with(short(RECEIVE_MAXIMUM, 20));
+    let mut consumer = server.connect(&connect);
+    consumer.subscribe("slow/topic", 1);
+    let (accepted, received) = (&[AtomicUsize::new(0), AtomicUsize::new(0)], &AtomicUsize::new(0));
+    let peak = &AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for (publisher, count) in accepted.iter().enumerate() {
+            let mut client = server.client(V5);
+            scope.spawn(move || {
+                flood(&mut client, numbered("slow/topic", publisher, EACH), 100, |acknowledged| {
+                    count.store(acknowledged, SeqCst);
+                });
+            });
+        }
+        let mut pair = Pair::new(&server);
+        scope.spawn(move || {
+            for _ in 0..200 {
+                pair.round_trip();
+            }
+            assert!(received.load(SeqCst) < 2 * EACH, "200 round trips took longer than the whole flood");
+        });
+        let mut order = Order::new(2, false);
+        for n in 0..2 * EACH {
+            let publish = consumer.expect_publish();
+            order.check(&publish);
+            received.store(n + 1, SeqCst);
+            let waiting =
+                accepted.iter().map(|count| count.load(SeqCst)).sum::<usize>().saturating_sub(n + 1);
+            peak.fetch_max(waiting, SeqCst);
+            if n % 4 == 0 {
+                // This is the work that makes the consumer slow.
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            consumer.acknowledge(&publish);
+        }
+    });
+    consumer.expect_silence();
+    let peak = peak.load(SeqCst);
+    // 500 in the queue, 20 in flight, and what was on its way to the queue when the publishers were held.
+    assert!(peak < EACH / 2, "{peak} messages waited where 500 are the bound");
+}
+
+/// A publisher and a subscriber that have nothing to do with the others.
+struct Pair {
+    publisher: Client,
+    subscriber: Client,
+    topic: String,
+}
+
+impl Pair {
+    fn new(server: &Server) -> Self {
+        let (publisher, mut subscriber) = (server.client(V5), server.client(V5));
+        let topic = unique("pair/");
+        subscriber.subscribe(&topic, 1);
+        Self { publisher, subscriber, topic }
+    }
+
+    fn round_trip(&mut self) {
+        self.publisher.publish(Publish::new(&self.topic, "there").qos(1));
+        assert_eq!(self.subscriber.receive().text(), "there");
+    }
+}
+
+/// A QoS 0 subscriber that stops reading: the publishers are not stopped, and who reads gets everything.
+#[test]
+fn stopped_qos0_subscriber_does_not_stop_the_fleet() {
+    const EACH: usize = 10_000;
+    let server = start("stopped-qos0", &[]);
+    let mut stopped = server.client(V311);
+    stopped.subscribe("#", 0);
+    let mut consumer = server.client(V311);
+    consumer.subscribe("fleet/#", 1);
+    std::thread::scope(|scope| {
+        for publisher in 0..4 {
+            let mut client = server.client(V311);
+            let topic = format!("fleet/{publisher}");
+            scope.spawn(move || {
+                let padding = "x".repeat(500);
+                let messages = (0..EACH).map(|n| Publish::new(&topic, format!("{n} {padding}")).qos(1));
+                flood(&mut client, messages, 200, |_| {});
+            });
+        }
+        let mut next = [0; 4];
+        for _ in 0..4 * EACH {
+            let publish = consumer.receive();
+            let publisher: usize = publish.topic["fleet/".len()..].parse().expect("a number");
+            let number: usize =
+                publish.text().split(' ').next().expect("a number").parse().expect("a number");
+            assert_eq!(number, next[publisher], "from publisher {publisher}");
+            next[publisher] += 1;
+        }
+    });
+    consumer.expect_silence();
+    Pair::new(&server).round_trip();
+    assert!(server.resident_kb() < 150 * 1024, "{} kB are resident", server.resident_kb());
+}
+
+/// A QoS 1 consumer that acknowledges nothing holds its publishers only for `queue.progress_timeout`.
+#[test]
+fn consumer_without_progress_holds_nobody() {
+    let settings = [("queue.progress_timeout", "1"), ("queue.max_messages", "100")];
+    let server = start("no-progress", &settings);
+    let mut stuck = server.connect(&Connect::v5(&unique("stuck")).with(short(RECEIVE_MAXIMUM, 10)));
+    stuck.subscribe("stuck/topic", 1);
+    let mut consumer = server.client(V5);
+    consumer.subscribe("stuck/topic", 1);
+    let mut publisher = server.client(V5);
+    std::thread::scope(|scope| {
+        scope.spawn(move || flood(&mut publisher, numbered("stuck/topic", 0, 2_000), 50, |_| {}));
+        let mut order = Order::new(1, false);
+        for _ in 0..2_000 {
+            order.check(&consumer.receive());
+        }
+    });
+    // It gets what was in flight and what was kept, in order.
+    let mut order = Order::new(1, true);
+    while order.next[0] < 2_000 {
+        order.check(&stuck.receive());
+    }
+}
+
+/// Publishes, and waits until somebody else has it all: then nothing is on its way any more.
+fn publish_and_settle(
+    server: &Server,
+    topic: &str,
+    publisher: &mut Client,
+    messages: impl Iterator<Item = Publish>,
+) {
+    let mut control = server.client(V5);
+    control.subscribe(topic, 1);
+    let mut count = 0;
+    flood(publisher, messages.inspect(|_| count += 1), 50, |_| {});
+    control.receive_texts(count);
+}
+
+/// A client that is away keeps at most `queue.offline_messages`: the oldest go first.
+#[test]
+fn offline_queue_is_bounded_by_messages() {
+    let server = start("offline-messages", &[("queue.offline_messages", "100")]);
+    for version in [V311, V5] {
+        let (topic, connect) = (unique("away/"), Connect::persistent(version, &unique("away")));
+        let mut subscriber = server.connect(&connect);
+        subscriber.subscribe(&topic, 1);
+        subscriber.disconnect();
+        let mut publisher = server.client(version);
+        publish_and_settle(&server, &topic, &mut publisher, numbered(&topic, 0, 250));
+        let mut subscriber = server.connect(&connect);
+        assert!(subscriber.connack.session_present);
+        let texts = subscriber.receive_texts(100);
+        let expected: Vec<String> = (150..250).map(|n| format!("0 {n}")).collect();
+        assert_eq!(texts, expected);
+        subscriber.expect_nothing_from(&mut publisher);
+    }
+}
+
+/// The same for `queue.offline_bytes`.
+#[test]
+fn offline_queue_is_bounded_by_bytes() {
+    let server = start("offline-bytes", &[("queue.offline_bytes", "20000")]);
+    let (topic, connect) = (unique("away/"), Connect::persistent(V5, &unique("away")));
+    let mut subscriber = server.connect(&connect);
+    subscriber.subscribe(&topic, 1);
+    subscriber.disconnect();
+    let mut publisher = server.client(V5);
+    let messages = (0..100).map(|n| Publish::new(&topic, format!("{n:01000}")).qos(1));
+    publish_and_settle(&server, &topic, &mut publisher, messages);
+    let mut subscriber = server.connect(&connect);
+    let mut numbers: Vec<usize> = Vec::new();
+    while numbers.last() != Some(&99) {
+        numbers.push(subscriber.receive().text().parse().expect("a number"));
+    }
+    let count = numbers.len();
+    assert!((10..=20).contains(&count), "{count} messages of 1,000 bytes in 20,000 bytes");
+    assert_eq!(numbers, (100 - count..100).collect::<Vec<_>>());
+}
+
+/// A group with a member that stops: what it holds goes to the others when it leaves, nothing is lost.
+#[test]
+fn group_with_a_stuck_member_loses_nothing() {
+    const COUNT: usize = 5_000;
+    let server = start("stuck-member", &[("queue.max_messages", "500")]);
+    let filter = "$share/group/work";
+    let mut stuck = server.connect(&Connect::v5(&unique("stuck")).with(short(RECEIVE_MAXIMUM, 50)));
+    stuck.subscribe(filter, 1);
+    let mut worker = server.client(V5);
+    worker.subscribe(filter, 1);
+    let mut publisher = server.client(V5);
+    let seen = std::thread::scope(|scope| {
+        scope.spawn(move || flood(&mut publisher, numbered("work", 0, COUNT), 100, |_| {}));
+        let mut stuck = Some(stuck);
+        let mut seen = vec![0; COUNT];
+        for n in 0..COUNT {
+            if n == COUNT / 2 {
+                stuck.take();
+            }
+            let publish = worker.receive();
+            let number: usize = publish.text()["0 ".len()..].parse().expect("a number");
+            seen[number] += 1;
+        }
+        seen
+    });
+    assert!(seen.iter().all(|count| *count == 1), "some messages came twice and others never");
+}
