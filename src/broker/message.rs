@@ -134,7 +134,7 @@ impl BatchWriter {
     /// Adds a message; `properties` appends the encoded properties that travel with it.
     pub fn push(&mut self, parts: &Parts<'_>, properties: impl FnOnce(&mut Vec<u8>)) {
         let start = self.bytes.len();
-        let flags = u8::from(parts.retain) * RETAIN | (parts.qos as u8) << QOS_SHIFT;
+        let flags = (u8::from(parts.retain) * RETAIN) | ((parts.qos as u8) << QOS_SHIFT);
         let out = &mut self.bytes;
         out.reserve(FRAME_HEAD + parts.topic.len() + parts.payload.len());
         out.extend_from_slice(&[0; 4]);

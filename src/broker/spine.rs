@@ -19,10 +19,16 @@ use rumqttd::{Notification, Router, RouterConfig};
 pub enum SpineError {
     /// The embedded router did not accept a link.
     #[error("the embedded rumqttd router did not accept a link: {0}")]
-    Link(#[from] LinkError),
+    Link(Box<LinkError>),
     /// The system did not give a thread for a dispatcher.
     #[error("could not start a dispatcher's thread: {0}")]
     Thread(std::io::Error),
+}
+
+impl From<LinkError> for SpineError {
+    fn from(error: LinkError) -> Self {
+        Self::Link(Box::new(error))
+    }
 }
 
 /// Most bytes in flight in a shard before publishers wait, whatever is asked for.

@@ -39,7 +39,7 @@ impl Window {
         } else if delay > LATE {
             // one place for every eighth: an eighth of the window for each round trip
             self.late += 1;
-            if self.late % 8 == 0 {
+            if self.late.is_multiple_of(8) {
                 self.size = (self.size - 1).max(MIN.min(self.max));
             }
         }

@@ -213,10 +213,6 @@ fn tidegate(setup: &Setup, files: &Path, addresses: [SocketAddr; 5]) -> Vec<Stri
     command
 }
 
-<<<<<<< HEAD
-const TIDEGATE_RULES: &str =
-    "deny everyone subscribe test/nosubscribe\neveryone any #\neveryone any $SYS/#\n";
-=======
 /// The binary that cargo built for this test, or the one that `TIDEGATE_TEST_BINARY` names.
 pub fn binary() -> String {
     std::env::var("TIDEGATE_TEST_BINARY").unwrap_or_else(|_| env!("CARGO_BIN_EXE_tidegate").into())
@@ -224,7 +220,6 @@ pub fn binary() -> String {
 
 const TIDEGATE_RULES: &str =
     "deny everyone subscribe test/nosubscribe\neveryone any #\neveryone subscribe $SYS/#\n";
->>>>>>> tests
 
 fn mosquitto(setup: &Setup, files: &Path, addresses: [SocketAddr; 4]) -> Vec<String> {
     let [mqtt, ws, mqtts, wss] = addresses.map(|address| format!("{} {}", address.port(), address.ip()));
