@@ -136,10 +136,8 @@ struct Inner {
     service: Service,
 }
 
-/// A QoS 0 consumer may hold publishers if it empties a full queue within so many holds...
-const FAST_HOLDS: u64 = 5;
-/// ...and took something within this time.
-const HESITATION: Millis = 1000;
+/// A QoS 0 consumer may hold publishers if it empties a full queue within so many holds.
+const FAST_HOLDS: u64 = 10;
 
 #[derive(Debug, Default)]
 struct HeldGates {
@@ -406,7 +404,7 @@ impl Inner {
             HoldPolicy::Never => false,
             // only a fast consumer, which may hesitate for a moment: a slow or dead one must not slow a fleet
             HoldPolicy::Briefly => {
-                now.saturating_sub(self.progress) <= HESITATION
+                now.saturating_sub(self.progress) <= limits.progress
                     && self.service.takes_within(FAST_HOLDS * limits.brief) >= limits.messages
             }
         }

@@ -101,11 +101,11 @@ fn a_fast_qos_0_queue_holds_briefly_each_time() {
     assert!(gate.held(20).is_some());
     assert!(gate.held(21).is_none());
     assert!(queue.push(entries(QoS::AtMostOnce, 1, 30), 30, &limits()).over, "it hesitates");
-    assert!(!queue.push(entries(QoS::AtMostOnce, 1, 1002), 1002, &limits()).over, "it is dead");
-    take(&queue, 60, 1003);
-    hold(1003);
-    take(&queue, 1000, 1004);
-    assert!(gate.held(1004).is_none(), "an empty queue lets go at once");
+    assert!(!queue.push(entries(QoS::AtMostOnce, 1, 10_002), 10_002, &limits()).over, "it is dead");
+    take(&queue, 100, 10_003);
+    hold(10_003);
+    take(&queue, 1000, 10_004);
+    assert!(gate.held(10_004).is_none(), "an empty queue lets go at once");
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn a_slow_qos_0_queue_holds_nobody() {
     queue.connect(1);
     queue.push(entries(QoS::AtMostOnce, 101, 1), 1, &limits());
     for now in 2..=42 {
-        take(&queue, usize::from(now % 2 == 0), now); // one in two milliseconds: 200 for a full queue
+        take(&queue, usize::from(now % 4 == 0), now); // one in four milliseconds: 400 for a full queue
     }
     assert!(!queue.push(entries(QoS::AtMostOnce, 100, 42), 42, &limits()).over);
 }
