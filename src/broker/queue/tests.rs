@@ -75,6 +75,22 @@ fn a_queue_longer_than_its_consumer_takes_in_time_holds_its_publishers() {
 }
 
 #[test]
+fn what_waited_for_an_absent_consumer_holds_nobody() {
+    let limits = Limits { offline_messages: 90, ..limits() };
+    let queue = Queue::new(HoldPolicy::WhileProgress);
+    queue.push(entries(QoS::AtLeastOnce, 90, 1), 1, &limits);
+    queue.connect(60_000);
+    assert!(!queue.push(entries(QoS::AtLeastOnce, 5, 60_001), 60_001, &limits).over);
+    take(&queue, 50, 60_002);
+    assert!(!queue.push(entries(QoS::AtLeastOnce, 5, 60_003), 60_003, &limits).over, "40 old ones are left");
+    take(&queue, 40, 60_004);
+    assert!(
+        queue.push(entries(QoS::AtLeastOnce, 40, 60_200), 60_200, &limits).over,
+        "these came while it was there"
+    );
+}
+
+#[test]
 fn without_progress_a_queue_lets_go_and_drops_its_oldest() {
     let queue = Queue::new(HoldPolicy::WhileProgress);
     queue.connect(1);
