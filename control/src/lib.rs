@@ -1,2 +1,12 @@
 //! Every algorithm of Tidegate as pure code: no clock, no I/O, no logging, no async.
+//!
+//! Time and random numbers are arguments and decisions are return values, so the gateway, the client and the
+//! simulator drive the same objects and a seeded run gives the same bytes every time.
 #![no_std]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod random;
+pub mod time;

@@ -1,0 +1,3 @@
+//! The simulator: the controllers of `tidegate-control` in virtual time, against devices, queues and consumers.
+
+pub mod reproduce;

@@ -1,0 +1,8 @@
+//! The papers' tables and figures again: what is printed, what we get, and whether the two agree.
+//!
+//! Each paper is a module with `pub fn report(runs: usize, seed: u64) -> Report`. It runs what the paper ran
+//! `runs` times (each run with a seed of its own, derived from `seed`) and returns its rows and its notes.
+
+mod row;
+
+pub use row::{Report, Row};
