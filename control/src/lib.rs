@@ -8,5 +8,11 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod allocate;
+pub mod flow;
+mod invalid;
+pub mod pacing;
 pub mod random;
 pub mod time;
+
+pub use invalid::Invalid;
