@@ -9,8 +9,10 @@ extern crate alloc;
 extern crate std;
 
 pub mod allocate;
+pub mod autoscale;
 pub mod flow;
 mod invalid;
+pub mod overload;
 pub mod pacing;
 pub mod random;
 pub mod time;
