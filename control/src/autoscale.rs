@@ -47,7 +47,7 @@ impl Default for ScalerConfig {
             min: 1,
             max: 6,
             interval: Span::from_secs(2),
-            utilisation: 0.95,
+            utilisation: 0.9,
             coupling: Coupling::Apart,
         }
     }

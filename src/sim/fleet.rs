@@ -48,12 +48,12 @@ pub(super) struct Fleet {
 }
 
 impl Fleet {
-    /// A fleet of which nobody is connected yet.
-    pub(super) fn new(habits: Habits, random: Seeded) -> Self {
+    /// A fleet of about so many devices, of which nobody is connected yet.
+    pub(super) fn new(devices: u32, habits: Habits, random: Seeded) -> Self {
         let horizon = Span::from_rate(habits.own_rate).scale(4.0).as_nanos();
         Self {
             habits,
-            wheel: Wheel::new(horizon),
+            wheel: Wheel::new(devices as usize, horizon),
             lives: Vec::new(),
             connected: 0,
             rate: habits.own_rate,
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     fn fleet(hears: Hears) -> Fleet {
-        Fleet::new(Habits { own_rate: 2.0, jitter: 0.0, spread: 1.0, hears }, Seeded::new(1))
+        Fleet::new(10, Habits { own_rate: 2.0, jitter: 0.0, spread: 1.0, hears }, Seeded::new(1))
     }
 
     /// Messages sent from one second to another.
@@ -180,11 +180,12 @@ mod tests {
             fleet.resize(Moment::START, 1000);
             count(&mut fleet, 1.0);
             fleet.tell(second, 0.5);
-            count(&mut fleet, 5.0)
+            (count(&mut fleet, 1.5), count(&mut fleet, 5.5))
         });
-        // At once: 4 s at 0.5. With the next message: that one comes as planned, then every 2 s.
-        assert!((1980..=2020).contains(&sent[0]), "{sent:?}");
-        assert!((2700..=2950).contains(&sent[1]), "{sent:?}");
-        assert_eq!(sent[2], 8000);
+        // At once: half a second at 0.5 a second. With the next message: that one comes as planned, then one every 2 s.
+        assert!((200..=300).contains(&sent[0].0), "{sent:?}");
+        assert!((1950..=2050).contains(&sent[0].1), "{sent:?}");
+        assert_eq!(sent[1], (1000, 2000));
+        assert_eq!(sent[2], (1000, 8000));
     }
 }

@@ -83,7 +83,7 @@ impl Outcome {
 }
 
 /// The measures that every scenario has.
-const MEASURES: [&str; 19] = [
+const MEASURES: [&str; 20] = [
     "offered",
     "limit",
     "sent",
@@ -103,6 +103,7 @@ const MEASURES: [&str; 19] = [
     "mean_instances",
     "held_time",
     "held_use",
+    "advice",
 ];
 
 /// Every measure that this scenario has.
@@ -130,10 +131,10 @@ pub(super) struct Sums {
     pub(super) queued: f64,
     /// The deepest queue.
     pub(super) max_depth: u64,
-    /// Send intervals told to devices, times devices, times time.
+    /// The mean send interval told to devices, times time.
     pub(super) intervals: f64,
-    /// Device-seconds.
-    pub(super) device_time: f64,
+    /// Seconds during which any device was connected.
+    pub(super) connected_time: f64,
     /// The longest send interval told.
     pub(super) max_interval: f64,
     /// Instance-seconds.
@@ -144,6 +145,8 @@ pub(super) struct Sums {
     pub(super) held_capacity: f64,
     /// Messages processed while devices were held back.
     pub(super) held_departed: u64,
+    /// Rates pushed, counted once for each device that gets them.
+    pub(super) advice: u64,
     /// Figures of each class.
     pub(super) classes: Vec<ClassSums>,
 }
@@ -181,11 +184,12 @@ impl Sums {
             waits.max(),
             self.queued / scenario.duration,
             self.max_depth as f64,
-            ratio(self.intervals, self.device_time),
+            ratio(self.intervals, self.connected_time),
             self.max_interval,
             self.instance_time / scenario.duration,
             self.held_time,
             ratio(self.held_departed as f64, self.held_capacity),
+            self.advice as f64,
         ];
         let classes = self.classes.iter().flat_map(|class| {
             [class.processed as f64, ratio(class.held_sent as f64, class.held_device_time)]

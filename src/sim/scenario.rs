@@ -124,6 +124,14 @@ pub struct Class {
     pub deaf: f64,
 }
 
+impl Class {
+    /// Devices of this rate, with defaults for all else.
+    pub fn new(name: &str, devices: u32, rate: f64) -> Self {
+        let (weight, spread, name) = (unit(), unit(), name.to_owned());
+        Self { name, devices, rate, weight, floor: 0.0, ceiling: None, jitter: 0.0, spread, deaf: 0.0 }
+    }
+}
+
 /// Who processes messages.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -138,6 +146,13 @@ pub struct ConsumerSettings {
     /// Points of time (a share of the duration) and speed (1 is the full rate), for consumers that slow down.
     #[serde(default)]
     pub speed: Vec<[f64; 2]>,
+}
+
+impl ConsumerSettings {
+    /// Instances of this rate that never slow down.
+    pub fn new(instances: u32, rate: f64) -> Self {
+        Self { instances, rate, service: Service::Fixed, speed: Vec::new() }
+    }
 }
 
 /// How the processing times of messages vary.
@@ -255,7 +270,7 @@ impl Default for AutoscaleSettings {
             lower: 0,
             interval: 2.0,
             start_delay: 2.0,
-            utilisation: 0.95,
+            utilisation: 0.9,
         }
     }
 }

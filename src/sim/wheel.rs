@@ -1,7 +1,7 @@
 //! A timing wheel: what is due next among millions, in constant time.
 
-/// The slots of the wheel; a power of two.
-const SLOTS: usize = 8192;
+/// The fewest and the most slots of a wheel; powers of two.
+const SLOTS: (usize, usize) = (64, 8192);
 
 /// Something that is due: when, who, and for which life of who.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,11 +28,12 @@ pub(super) struct Wheel {
 }
 
 impl Wheel {
-    /// A wheel for entries that are usually due within this many nanoseconds.
-    pub(super) fn new(horizon: u64) -> Self {
-        let width = (horizon / SLOTS as u64).max(1);
+    /// A wheel for about so many entries that are usually due within this many nanoseconds.
+    pub(super) fn new(entries: usize, horizon: u64) -> Self {
+        let slots = entries.next_power_of_two().clamp(SLOTS.0, SLOTS.1);
+        let width = (horizon / slots as u64).max(1);
         let shift = width.next_power_of_two().trailing_zeros();
-        Self { slots: vec![Vec::new(); SLOTS], shift, turn: 0, current: Vec::new(), len: 0 }
+        Self { slots: vec![Vec::new(); slots], shift, turn: 0, current: Vec::new(), len: 0 }
     }
 
     /// Adds an entry; one that is due in the past comes next.
@@ -40,7 +41,8 @@ impl Wheel {
         self.len += 1;
         let turn = due.at >> self.shift;
         if turn > self.turn {
-            self.slots[turn as usize % SLOTS].push(due);
+            let slot = self.slot(turn);
+            self.slots[slot].push(due);
             return;
         }
         let place = self.current.partition_point(|other| *other > due);
@@ -68,10 +70,15 @@ impl Wheel {
         Some(due)
     }
 
+    fn slot(&self, turn: u64) -> usize {
+        turn as usize & (self.slots.len() - 1)
+    }
+
     /// Moves the entries of this turn out of its slot; those of later rounds stay.
     fn open_slot(&mut self) {
         let (turn, shift) = (self.turn, self.shift);
-        let slot = &mut self.slots[turn as usize % SLOTS];
+        let slot = self.slot(turn);
+        let slot = &mut self.slots[slot];
         self.current.extend(slot.extract_if(.., |due| due.at >> shift <= turn));
         self.current.sort_unstable_by(|a, b| b.cmp(a));
     }
@@ -85,7 +92,7 @@ mod tests {
     #[test]
     fn entries_come_out_in_order_whatever_their_distance() {
         let mut random = Seeded::new(1);
-        let mut wheel = Wheel::new(1_000_000);
+        let mut wheel = Wheel::new(5_000, 1_000_000);
         let mut expected = Vec::new();
         for device in 0..5_000 {
             let due = Due { at: random.below(50_000_000), device, life: 0 };
@@ -106,7 +113,7 @@ mod tests {
 
     #[test]
     fn an_entry_in_the_past_comes_next() {
-        let mut wheel = Wheel::new(1_000_000);
+        let mut wheel = Wheel::new(5_000, 1_000_000);
         wheel.push(Due { at: 900_000, device: 1, life: 0 });
         assert_eq!(wheel.peek_before(800_000), None);
         wheel.push(Due { at: 100, device: 2, life: 0 });

@@ -112,7 +112,7 @@ impl<'a> World<'a> {
                 next_step += STEP;
             }
             if self.now >= next_tick {
-                self.tick(period);
+                self.tick();
                 progress(self.now.as_secs_f64() / self.scenario.duration);
                 next_tick += period;
             }
@@ -125,6 +125,7 @@ impl<'a> World<'a> {
             self.now = until;
         }
         self.queue.serve(self.now, &mut self.sums);
+        self.tick();
     }
 
     /// Sends what is due, in the order of time over all fleets.
@@ -163,14 +164,15 @@ impl<'a> World<'a> {
     }
 
     /// One turn of the control loop.
-    fn tick(&mut self, period: Span) {
+    fn tick(&mut self) {
         let reading = self.queue.read(self.now);
-        self.add_up(&reading, period);
+        self.add_up(&reading);
         let load = Load { reading, devices: self.devices(), demand: self.demand() };
         if let Some(controller) = &mut self.controller {
             if let Some(scaler) = &self.scaler {
                 controller.on_saturation(scaler.is_saturated());
             }
+            controller.on_consumers(self.queue.consumers.len());
             controller.on_load(self.now, &load);
             let before = std::mem::replace(&mut self.decision, controller.decision());
             self.divide();
@@ -211,6 +213,9 @@ impl<'a> World<'a> {
             if *rate != known && (changed || phase_changed) && *rate > 0.0 {
                 self.announced[index] = *rate;
                 self.announcements.push_back((arrival, index, *rate));
+                if delays.announce == Announce::Push {
+                    self.sums.advice += u64::from(self.fleets[2 * index].connected());
+                }
             }
         }
     }
@@ -254,18 +259,21 @@ impl<'a> World<'a> {
     }
 
     /// Adds up what the last period was like.
-    fn add_up(&mut self, reading: &Reading, period: Span) {
-        let seconds = period.as_secs_f64();
+    fn add_up(&mut self, reading: &Reading) {
+        let seconds = reading.elapsed.as_secs_f64();
         let instances = f64::from(self.queue.consumers.len());
         self.sums.instance_time += instances * seconds;
+        let devices = self.devices();
         for index in 0..self.scenario.classes.len() {
-            let device_time = self.connected(index) as f64 * seconds;
+            let members = self.connected(index) as f64;
             let interval = 1.0 / self.announced[index];
-            self.sums.device_time += device_time;
-            self.sums.intervals += device_time * interval;
+            if devices > 0 {
+                self.sums.intervals += interval * seconds * members / devices as f64;
+                self.sums.connected_time += seconds * members / devices as f64;
+            }
             self.sums.max_interval = self.sums.max_interval.max(interval);
             if self.decision.phase != Phase::Idle {
-                self.sums.classes[index].held_device_time += device_time;
+                self.sums.classes[index].held_device_time += members * seconds;
             }
         }
         if self.decision.phase != Phase::Idle {
@@ -343,7 +351,7 @@ fn fleets(scenario: &Scenario, seed: u64) -> Vec<Fleet> {
     for class in &scenario.classes {
         for hears in [listening, Hears::Never] {
             let habits = Habits { own_rate: class.rate, jitter: class.jitter, spread: class.spread, hears };
-            fleets.push(Fleet::new(habits, Seeded::stream(seed, 2 + fleets.len() as u64)));
+            fleets.push(Fleet::new(class.devices, habits, Seeded::stream(seed, 2 + fleets.len() as u64)));
         }
     }
     fleets

@@ -41,6 +41,11 @@ impl Capacity {
         self.rate().unwrap_or_else(|| reading.departure_rate())
     }
 
+    /// Takes it that consumers have become this many times as fast.
+    pub fn scale(&mut self, factor: f64) {
+        self.departed *= factor;
+    }
+
     fn learn(&mut self, departed: f64, busy: f64) {
         let keep = libm::exp(-busy / self.memory.as_secs_f64().max(1e-9));
         self.departed = self.departed * keep + departed;

@@ -8,6 +8,8 @@ use crate::time::{Moment, Span};
 
 /// How fast the target grows while consumers starve now and then, and how fast it falls back, as shares in a second.
 const STRETCH: (f64, f64) = (0.1, 0.01);
+/// A depth within this share of its target is left alone, so that devices are not told of every little change.
+const CALM: f64 = 0.3;
 /// No more than this many times the estimated processing rate is ever tried.
 const MOST_BOOST: f64 = 100.0;
 
@@ -90,6 +92,7 @@ impl DrainConfig {
             standing: Standing::new(self.target_delay, self.standing),
             phase: Phase::Idle,
             saturated: false,
+            consumers: 0,
             total: 0.0,
             depth: 0.0,
             boost: 1.0,
@@ -106,6 +109,7 @@ pub struct DrainController {
     standing: Standing,
     phase: Phase,
     saturated: bool,
+    consumers: u32,
     total: f64,
     /// The depth, averaged over the time that devices take to hear.
     depth: f64,
@@ -127,17 +131,19 @@ impl Controller for DrainController {
         self.smooth(load, lag, period);
         self.probe(load, target, period / (lag + period));
         let drain_time = self.config.drain_time.as_secs_f64().max(self.config.loop_delays * (lag + period));
-        let wanted = rate * self.boost + (target - self.depth) / drain_time;
+        let wanted = rate * self.boost + gap(self.depth, target) / drain_time;
         let wanted = wanted.max(rate * self.config.floor).max(demand * self.config.least_share);
 
         let over = self.depth > target;
         let stands = self.standing.observe(now, &load.reading);
         // A queue over its target is no burst when more is on its way than consumers can take.
         let overload = stands || (over && self.capacity.rate().is_some_and(|rate| demand > rate));
+        // Apart, so that a queue that is held at its target does not go to and fro between two phases.
+        let (far_over, far_under) = (self.depth > 1.5 * target, self.depth < 0.5 * target);
         self.phase = match self.phase {
             Phase::Idle if overload && (self.saturated || !self.config.needs_saturation) => Phase::Protect,
-            Phase::Protect if !over => Phase::Recover,
-            Phase::Recover if over && wanted < demand => Phase::Protect,
+            Phase::Protect if far_under => Phase::Recover,
+            Phase::Recover if far_over && wanted < demand => Phase::Protect,
             Phase::Recover if wanted >= demand => Phase::Idle,
             same => same,
         };
@@ -146,6 +152,14 @@ impl Controller for DrainController {
 
     fn on_saturation(&mut self, saturated: bool) {
         self.saturated = saturated;
+    }
+
+    /// When consumers come or go, what they process together changes before it can be measured.
+    fn on_consumers(&mut self, count: u32) {
+        if count != self.consumers && count > 0 && self.consumers > 0 {
+            self.capacity.scale(f64::from(count) / f64::from(self.consumers));
+        }
+        self.consumers = count;
     }
 
     fn decision(&self) -> Decision {
@@ -195,4 +209,10 @@ impl DrainController {
             self.boost = (self.boost * libm::pow(self.config.probe, loops)).min(MOST_BOOST);
         }
     }
+}
+
+/// How many messages are missing to the calm zone around the target; negative when there are too many.
+fn gap(depth: f64, target: f64) -> f64 {
+    let (low, high) = ((1.0 - CALM) * target, (1.0 + CALM) * target);
+    depth.clamp(low, high) - depth
 }

@@ -86,6 +86,9 @@ pub trait Controller {
     /// Takes in whether the auto-scaler has reached its limit; does nothing unless the coupling needs to know.
     fn on_saturation(&mut self, _saturated: bool) {}
 
+    /// Takes in how many consumers share the queue; does nothing unless the algorithm looks ahead.
+    fn on_consumers(&mut self, _count: u32) {}
+
     /// What is wanted now.
     fn decision(&self) -> Decision;
 
