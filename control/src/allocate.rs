@@ -28,11 +28,9 @@ impl Claim {
 
     /// The same claim with every number made harmless: not NaN, not negative, floor under ceiling.
     fn sound(&self) -> Self {
-        // `max` with a NaN gives the other number.
-        let sane = |value: f64| value.max(0.0).min(MAX_RATE);
-        let ceiling = sane(self.ceiling);
-        let weight = sane(self.weight).max(LEAST_WEIGHT);
-        Self { members: self.members, weight, floor: sane(self.floor).min(ceiling), ceiling }
+        let ceiling = sound(self.ceiling);
+        let weight = sound(self.weight).max(LEAST_WEIGHT);
+        Self { members: self.members, weight, floor: sound(self.floor).min(ceiling), ceiling }
     }
 
     fn members(&self) -> f64 {
@@ -42,8 +40,13 @@ impl Claim {
 
 /// The same rate for each of `clients`, at most `ceiling`; the ceiling when there is nobody to divide by.
 pub fn equal(total: f64, clients: u64, ceiling: f64) -> f64 {
-    let ceiling = ceiling.max(0.0).min(MAX_RATE);
-    if clients == 0 { ceiling } else { (total.max(0.0) / clients as f64).min(ceiling) }
+    let ceiling = sound(ceiling);
+    if clients == 0 { ceiling } else { (sound(total) / clients as f64).min(ceiling) }
+}
+
+/// A rate that can be counted on: not NaN, not negative, not without end.
+pub(crate) fn sound(rate: f64) -> f64 {
+    if rate > 0.0 { rate.min(MAX_RATE) } else { 0.0 }
 }
 
 /// How high the water stands: all that is needed to work out any client's rate.
@@ -74,15 +77,15 @@ pub fn water_fill(total: f64, claims: &[Claim]) -> Vec<f64> {
 
 /// The water level for these claims, in time proportional to their number.
 pub fn level(total: f64, claims: &[Claim]) -> Level {
-    let total = total.max(0.0).min(MAX_RATE);
-    let sound = || claims.iter().map(Claim::sound).filter(|claim| claim.members > 0);
-    let floors: f64 = sound().map(|claim| claim.members() * claim.floor).sum();
+    let total = sound(total);
+    let present = || claims.iter().map(Claim::sound).filter(|claim| claim.members > 0);
+    let floors: f64 = present().map(|claim| claim.members() * claim.floor).sum();
     if floors >= total {
         let floor_share = if floors > 0.0 { total / floors } else { 1.0 };
         return Level { height: 0.0, floor_share };
     }
-    let ceilings: f64 = sound().map(|claim| claim.members() * claim.ceiling).sum();
-    let height = if ceilings <= total { f64::MAX } else { rise(total, sound().collect()) };
+    let ceilings: f64 = present().map(|claim| claim.members() * claim.ceiling).sum();
+    let height = if ceilings <= total { f64::MAX } else { rise(total, present().collect()) };
     Level { height, floor_share: 1.0 }
 }
 

@@ -211,11 +211,28 @@ mod tests {
     fn demand_aware_it_sees_what_an_empty_queue_hides() {
         let mut scaler = scaler(Coupling::DemandAware);
         let held =
-            Signals { phase: Phase::Protect, demand: 15.0, instance_rate: Some(5.5), ..Signals::default() };
+            Signals { phase: Phase::Protect, demand: 14.0, instance_rate: Some(5.5), ..Signals::default() };
         assert_eq!(scaler.on_signals(Moment::START, &held), 3);
         assert_eq!(settle(&mut scaler, 100, Signals { demand: 1e300, ..held }), 4);
         assert_eq!(settle(&mut scaler, 200, Signals { demand: f64::NAN, ..held }), 1);
         assert_eq!(settle(&mut scaler, 300, Signals { instance_rate: None, depth: 99, ..held }), 4);
+    }
+
+    #[test]
+    fn what_one_instance_processes_is_learned_while_instances_are_busy() {
+        let mut rate = InstanceRate::default();
+        assert_eq!(rate.rate(), None);
+        let second = Span::from_secs(1);
+        for instances in [2u32, 4, 6] {
+            let departed = u64::from(instances) * 5;
+            let (elapsed, busy_time) = (second, second);
+            let reading =
+                Reading { elapsed, departed, busy_time, busy_departed: departed, ..Reading::default() };
+            rate.observe(&reading, instances);
+            assert!((rate.rate().unwrap() - 5.0).abs() < 1e-9);
+        }
+        rate.observe(&Reading { elapsed: second, departed: 3, ..Reading::default() }, 6);
+        assert!((rate.rate().unwrap() - 5.0).abs() < 1e-9, "idle instances teach nothing");
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub(crate) fn check(key: &'static str, value: f64, need: &'static str, good: boo
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
     use std::string::ToString;
 

@@ -66,7 +66,7 @@ impl Bucket {
     /// lets a burst through nor makes a publisher start again. NaN and negative rates stop it; infinity lets all pass.
     pub fn set_rate(&mut self, now: Moment, rate: f64) {
         self.settle(now);
-        self.rate = rate.max(0.0).min(f64::MAX);
+        self.rate = if rate > 0.0 { rate.min(f64::MAX) } else { 0.0 };
     }
 
     /// The rate in messages a second.

@@ -18,3 +18,6 @@ mod world;
 pub use outcome::Outcome;
 pub use scenario::{Scenario, ScenarioError};
 pub use world::run;
+
+#[cfg(test)]
+mod tests;

@@ -64,3 +64,49 @@ impl Capacity {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn second(departed: u64, busy: bool) -> Reading {
+        let elapsed = Span::from_secs(1);
+        let (busy_time, busy_departed) = if busy { (elapsed, departed) } else { (Span::ZERO, 0) };
+        Reading { elapsed, departed, busy_time, busy_departed, ..Reading::default() }
+    }
+
+    fn learned(seconds: u32, departed: u64) -> Capacity {
+        let mut capacity = Capacity::new(Span::from_secs(4));
+        (0..seconds).for_each(|_| capacity.observe(&second(departed, true)));
+        capacity
+    }
+
+    #[test]
+    fn only_busy_time_teaches() {
+        let mut capacity = Capacity::new(Span::from_secs(4));
+        capacity.observe(&second(7, false));
+        assert_eq!(capacity.rate(), None);
+        assert_eq!(capacity.rate_or_departures(&second(7, false)), 7.0);
+        let mut capacity = learned(5, 33);
+        capacity.observe(&second(7, false));
+        assert!((capacity.rate().unwrap() - 33.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_faster_consumer_is_seen_at_once_and_a_slower_one_soon() {
+        let mut capacity = learned(10, 1000);
+        capacity.observe(&second(2000, false));
+        assert!(capacity.rate().unwrap() > 1900.0, "even when it was idle for a part of the time");
+        (0..12).for_each(|_| capacity.observe(&second(500, true)));
+        assert!((capacity.rate().unwrap() / 500.0 - 1.0).abs() < 0.2, "three times its memory later");
+    }
+
+    #[test]
+    fn chance_is_no_proof() {
+        let mut capacity = learned(10, 100);
+        capacity.observe(&second(109, false));
+        assert!((capacity.rate().unwrap() - 100.0).abs() < 1e-9);
+    }
+}

@@ -63,9 +63,9 @@ pub struct Load {
 }
 
 impl Load {
-    /// The demand as a number that can be counted on: not NaN, not negative, not without end.
+    /// The demand as a number that can be counted on.
     pub(crate) fn sound_demand(&self) -> f64 {
-        self.demand.max(0.0).min(crate::allocate::MAX_RATE)
+        crate::allocate::sound(self.demand)
     }
 }
 

@@ -242,7 +242,7 @@ proptest! {
             controller.on_consumers(consumers);
             controller.on_load(Moment::from_nanos(time), &load);
             let decision = controller.decision();
-            let demand = load.demand.max(0.0).min(MAX_RATE);
+            let demand = if load.demand > 0.0 { load.demand.min(MAX_RATE) } else { 0.0 };
             prop_assert!(decision.total.is_finite() && decision.total >= 0.0);
             prop_assert!(decision.total <= demand * (1.0 + 1e-9), "{:?} of {}", decision, demand);
             prop_assert!(phase.may_become(decision.phase), "{:?} to {:?}", phase, decision.phase);
