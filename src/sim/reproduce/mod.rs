@@ -32,7 +32,7 @@ pub struct Paper {
 pub const PAPERS: &[Paper] = &[Paper {
     number: "002",
     title: "overload protection by feedback control of devices",
-    runs: 5,
+    runs: 1000,
     report: paper002::report,
     figures: paper002::figures,
 }];
