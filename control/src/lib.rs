@@ -8,5 +8,11 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod active;
+pub mod backoff;
+pub mod balance;
+mod invalid;
 pub mod random;
 pub mod time;
+
+pub use invalid::Invalid;
