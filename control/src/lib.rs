@@ -9,9 +9,12 @@ extern crate alloc;
 extern crate std;
 
 pub mod active;
+pub mod allocate;
 pub mod backoff;
 pub mod balance;
+pub mod flow;
 mod invalid;
+pub mod pacing;
 pub mod random;
 pub mod time;
 
