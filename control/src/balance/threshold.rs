@@ -34,8 +34,8 @@ pub struct Rates {
 /// Never below zero; zero also for rates that are no numbers.
 pub fn depth_threshold(allowed: Span, migration_cost: Span, rates: Rates) -> f64 {
     let time = allowed.saturating_sub(migration_cost).as_secs_f64();
-    // `max` with a NaN gives the other number.
-    (time * rates.output - (rates.input - rates.output)).max(0.0).min(f64::MAX)
+    let threshold = time * rates.output - (rates.input - rates.output);
+    if threshold.is_nan() { 0.0 } else { threshold.clamp(0.0, f64::MAX) }
 }
 
 #[cfg(test)]
