@@ -30,9 +30,10 @@ pub enum Level {
 }
 
 impl Default for Level {
-    /// Twice the moving average.
+    /// Slower than what the gateway announces, or than 0.1 s while it announces nothing, and a network of 0.1 s.
     fn default() -> Self {
-        Self::Light { multiple: 2.0 }
+        let tenth = Span::from_millis(100);
+        Self::Mediate { assumed: tenth, network: tenth }
     }
 }
 

@@ -63,7 +63,7 @@ pub struct BackoffConfig {
 }
 
 impl Default for BackoffConfig {
-    /// Light requirements, the gateway's rate first, four responses at first, doubled up to five mean responses.
+    /// Mediate requirements, the gateway's rate first, four responses at first, doubled up to five mean responses.
     fn default() -> Self {
         Self {
             level: Level::default(),
