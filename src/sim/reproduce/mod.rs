@@ -6,6 +6,7 @@
 pub mod paper000;
 pub mod paper001;
 pub mod paper003;
+pub mod paper004;
 mod row;
 mod sample;
 
