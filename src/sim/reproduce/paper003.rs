@@ -3,7 +3,7 @@
 //! Losses come at random moments, one in 20 s on average; a client makes 100 checks and counts what was lost before
 //! each. The paper prints one such run, so a figure of it agrees when it lies where 99 of 100 runs do.
 
-use super::sample::Sample;
+use super::sample::{Column, Sample};
 use super::{Report, Row};
 use tidegate_control::Invalid;
 use tidegate_control::active::{
@@ -151,19 +151,17 @@ fn simulate(mut strategy: Box<dyn Strategy>, losses: Losses, random: &mut Seeded
     Run { k_avg: lost / checks, t_avg: now / checks, lambda_avg: lambdas / checks, peak }
 }
 
+/// The columns of tables II and III.
+const COLUMNS: [Column<Run>; 4] = [
+    Column { name: "k_avg", figure: |run| run.k_avg, rounding: 0.005 },
+    Column { name: "t_avg", figure: |run| run.t_avg, rounding: 0.05 },
+    Column { name: "lambda", figure: |run| run.k_avg / run.t_avg, rounding: 0.0005 },
+    Column { name: "lambda_avg", figure: |run| run.lambda_avg, rounding: 0.0005 },
+];
+
 fn printed_rows(table: &str, kind: Kind, printed: [f64; 4], runs: &[Run]) -> Vec<Row> {
-    let columns: [(&str, fn(&Run) -> f64, f64); 4] = [
-        ("k_avg", |run| run.k_avg, 0.005),
-        ("t_avg", |run| run.t_avg, 0.05),
-        ("lambda", |run| run.k_avg / run.t_avg, 0.0005),
-        ("lambda_avg", |run| run.lambda_avg, 0.0005),
-    ];
-    let row = |((column, figure, rounding), printed): ((&str, fn(&Run) -> f64, f64), f64)| {
-        let sample = Sample::new(runs.iter().map(figure));
-        let place = ["003", table, &kind.name(), column];
-        Row::near(place, printed, sample.mean(), sample.single_run() + rounding)
-    };
-    columns.into_iter().zip(printed).map(row).collect()
+    let place = ["003", table, &kind.name()];
+    COLUMNS.iter().zip(printed).map(|(column, printed)| column.cell(place, printed, runs)).collect()
 }
 
 fn expected_rows(kind: Kind, t_avg: f64, tolerance: f64, runs: &[Run]) -> [Row; 2] {

@@ -1,5 +1,7 @@
 //! Figures of many runs.
 
+use super::Row;
+
 /// The same figure from many runs.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Sample {
@@ -32,11 +34,6 @@ impl Sample {
         self.values.iter().copied().fold(f64::NEG_INFINITY, f64::max)
     }
 
-    /// The lowest figure.
-    pub(super) fn lowest(&self) -> f64 {
-        self.values.iter().copied().fold(f64::INFINITY, f64::min)
-    }
-
     /// The value below which this share of all values lies; 0 of nothing.
     pub(super) fn quantile(mut self, share: f64) -> f64 {
         self.values.sort_by(f64::total_cmp);
@@ -55,6 +52,24 @@ impl Sample {
     }
 }
 
+/// A column of a table in which the paper prints what a single run gave.
+pub(super) struct Column<R> {
+    pub(super) name: &'static str,
+    /// The column's figure of one run of ours.
+    pub(super) figure: fn(&R) -> f64,
+    /// What printing it with so few digits may have changed.
+    pub(super) rounding: f64,
+}
+
+impl<R> Column<R> {
+    /// The column's cell in one row: ours is the mean, and it agrees when a single run may give what is printed.
+    pub(super) fn cell(&self, [paper, table, row]: [&str; 3], printed: f64, runs: &[R]) -> Row {
+        let sample = Sample::new(runs.iter().map(self.figure));
+        let tolerance = sample.single_run() + self.rounding;
+        Row::near([paper, table, row, self.name], printed, sample.mean(), tolerance)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,7 +77,7 @@ mod tests {
     #[test]
     fn figures_of_a_sample() {
         let sample = Sample::new((1..=100).map(f64::from));
-        assert_eq!((sample.mean(), sample.lowest(), sample.highest()), (50.5, 1.0, 100.0));
+        assert_eq!((sample.mean(), sample.highest()), (50.5, 100.0));
         assert!((sample.deviation() - 28.866).abs() < 0.001);
         assert_eq!(sample.clone().quantile(0.95), 95.0);
         assert_eq!(sample.clone().quantile(0.0), 1.0);
