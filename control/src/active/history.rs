@@ -38,7 +38,7 @@ impl History {
         self.decreases
     }
 
-    /// The mean time between two decreases (E[S]); none before the second.
+    /// The mean time between two decreases (`E[S]`); none before the second.
     pub fn mean_s(&self) -> Option<f64> {
         (self.periods > 0).then_some(self.mean_s)
     }

@@ -56,6 +56,8 @@ pub struct BackoffConfig {
     pub multiplier: f64,
     /// The longest backoff (t_max), in times of the mean response.
     pub longest_responses: f64,
+    /// The longest backoff of all, whatever responses and gateway say: nobody can silence a client for good.
+    pub longest: Span,
     /// How the value is varied.
     pub variation: Variation,
     /// The share of the old mean response time that a new response leaves (gamma, at least 0 and below 1).
@@ -72,6 +74,7 @@ impl Default for BackoffConfig {
             minimum_responses: 4.0,
             multiplier: 2.0,
             longest_responses: 5.0,
+            longest: Span::from_secs(600),
             variation: Variation::default(),
             smoothing: 0.9,
         }
@@ -87,6 +90,7 @@ impl BackoffConfig {
         invalid::not_negative("minimum_responses", self.minimum_responses)?;
         invalid::check("multiplier", self.multiplier, "at least 2", self.multiplier >= 2.0)?;
         invalid::positive("longest_responses", self.longest_responses)?;
+        invalid::positive("longest", self.longest.as_secs_f64())?;
         let good = (0.0..1.0).contains(&self.smoothing);
         invalid::check("smoothing", self.smoothing, "at least 0 and below 1", good)?;
         Ok(Backoff {
@@ -154,7 +158,7 @@ impl Backoff {
 
     /// The longest backoff that the client chooses on its own (t_max), in seconds.
     pub fn longest(&self) -> f64 {
-        self.config.longest_responses * self.mean.unwrap_or(0.0)
+        (self.config.longest_responses * self.mean.unwrap_or(0.0)).min(self.config.longest.as_secs_f64())
     }
 
     /// The client's own backoff, in seconds; 0 when not congested.
@@ -175,12 +179,14 @@ impl Backoff {
 
     /// What is missing to the interval that the gateway asks for; none when it doesn't or when it is kept anyway.
     fn asked(&self, interval: f64, random: &mut dyn Random) -> Option<f64> {
-        let wanted = 1.0 / self.rate.filter(|_| self.config.first == FirstValue::ServerHint)?;
+        let rate = self.rate.filter(|_| self.config.first == FirstValue::ServerHint)?;
+        let wanted = (1.0 / rate).min(self.config.longest.as_secs_f64());
         if wanted <= interval {
             return None;
         }
         // The whole interval is varied, so that clients spread however little is missing.
-        Some((self.config.variation.around(wanted, random) - interval).max(0.0))
+        let varied = self.config.variation.around(wanted, random);
+        Some((varied - interval).clamp(0.0, self.config.longest.as_secs_f64()))
     }
 }
 

@@ -108,6 +108,7 @@ fn settings_out_of_range_are_refused() {
     assert_eq!(key(BackoffConfig { minimum: Span::ZERO, ..good }), "minimum");
     assert_eq!(key(BackoffConfig { minimum_responses: -1.0, ..good }), "minimum_responses");
     assert_eq!(key(BackoffConfig { longest_responses: 0.0, ..good }), "longest_responses");
+    assert_eq!(key(BackoffConfig { longest: Span::ZERO, ..good }), "longest");
     assert_eq!(key(BackoffConfig { smoothing: 1.0, ..good }), "smoothing");
     assert_eq!(key(BackoffConfig { variation: Variation::Normal { deviation: 1.1 }, ..good }), "deviation");
     assert_eq!(key(BackoffConfig { level: Level::Light { multiple: 1.0 }, ..good }), "multiple");
@@ -138,6 +139,7 @@ fn any_config() -> impl Strategy<Value = BackoffConfig> {
                 minimum_responses,
                 multiplier,
                 longest_responses,
+                longest: Span::from_secs(600),
                 variation,
                 smoothing,
             }
@@ -147,7 +149,7 @@ fn any_config() -> impl Strategy<Value = BackoffConfig> {
 
 proptest! {
     #[test]
-    fn it_is_zero_unless_congested_or_asked_and_bounded_unless_asked(
+    fn it_is_zero_unless_congested_or_asked_and_always_bounded(
         config in any_config(),
         seed in any::<u64>(),
         responses in prop::collection::vec((0..u64::MAX / 4, any::<Option<f64>>(), any::<bool>(), 0..20u64), 1..60),
@@ -160,6 +162,7 @@ proptest! {
             let congested =
                 backoff.on_response(&Response { took, waited: Span::from_secs(3), announced, silent: false });
             let wait = backoff.wait(Span::from_secs(interval), &mut random);
+            prop_assert!(wait <= config.longest);
             if !congested && !backoff.is_held() {
                 prop_assert_eq!(wait, Span::ZERO);
             }

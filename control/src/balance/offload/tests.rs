@@ -162,4 +162,29 @@ proptest! {
             prop_assert!(used.uplink < 0.95 && used.matching < 0.95 && used.downlink < 0.95, "{used:?}");
         }
     }
+
+    #[test]
+    fn measures_that_are_no_numbers_do_no_harm(
+        figures in prop::collection::vec((any::<f64>(), any::<f64>(), any::<f64>(), any::<f64>(), any::<u32>()), 1..8),
+        drain in any::<bool>(),
+    ) {
+        let mut brokers = brokers();
+        for (index, (bits, input, output, depth, subscribers)) in figures.into_iter().enumerate() {
+            let hostile = Topic {
+                id: index as u64,
+                subscribers,
+                message_bits: bits,
+                input_rate: input,
+                output_rate: output,
+                depth,
+                ..topic(1)
+            };
+            brokers[index % 4].topics.push(hostile);
+        }
+        let drain = drain.then_some(Span::from_secs(5));
+        let offload = OffloadConfig { drain, ..Default::default() }.build().unwrap();
+        for source in 0..4 {
+            prop_assert!(offload.plan(source, &brokers).len() <= 16);
+        }
+    }
 }
