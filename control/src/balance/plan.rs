@@ -90,7 +90,9 @@ impl<'a> Plan<'a> {
         }
         if let Some(target) = self.brokers.get_mut(next.to) {
             match target.topics.iter_mut().find(|served| served.id == next.topic) {
-                Some(served) => *served = served.with_subscribers(served.subscribers + next.subscribers),
+                Some(served) => {
+                    *served = served.with_subscribers(served.subscribers.saturating_add(next.subscribers))
+                }
                 None => target.topics.push(topic.with_subscribers(next.subscribers)),
             }
         }
