@@ -7,7 +7,7 @@
 mod model;
 
 use super::sample::Sample;
-use super::{Report, Row};
+use super::{Figure, Report, Row};
 use model::{Announces, Outcome, Setup};
 use tidegate_control::active::DividedConfig;
 use tidegate_control::backoff::{BackoffConfig, FirstValue, Level};
@@ -36,6 +36,27 @@ pub fn report(runs: usize, seed: u64) -> Report {
     rows.extend(levels(runs, seed));
     rows.extend(steps(runs, seed));
     Report { rows, notes: NOTES.map(str::to_owned).to_vec() }
+}
+
+/// Draws how the queue goes on after a start together. The paper has no such figure.
+pub fn figures(seed: u64) -> Vec<Figure> {
+    let ways = [
+        ("adaptive strategy alone", NEVER, FirstValue::LastGood),
+        ("with random backoff", RIGOROUS, FirstValue::LastGood),
+        ("with the server's rate", RIGOROUS, FirstValue::ServerHint),
+    ];
+    let figure = |clients: usize| {
+        let title = format!("Requests that wait, m = {clients}");
+        let mut figure = Figure::new(&format!("000-queue-{clients}"), &title, ["time, s", "requests"]);
+        for (name, level, first) in ways {
+            let setup = Setup { duration: Span::from_secs(180), ..setup(clients, level, first) };
+            let queue = setup.run(seed).map(|outcome| outcome.queue).unwrap_or_default();
+            figure = figure
+                .line(name, queue.into_iter().enumerate().map(|(second, longest)| (second as f64, longest)));
+        }
+        figure
+    };
+    [100, 1_000].map(figure).to_vec()
 }
 
 /// Clients with the adaptive strategy and backoff by this level and first value.
@@ -185,5 +206,13 @@ mod tests {
         let odd: Vec<_> =
             report.rows.iter().filter(|row| !row.agrees).map(|row| row.column.as_str()).collect();
         assert_eq!(odd, ["dispersion"]);
+    }
+
+    #[test]
+    fn the_figures_have_their_curves() {
+        for figure in figures(1) {
+            assert_eq!(figure.lines.len(), 3);
+            assert!(figure.lines.iter().all(|line| line.points.len() == 181));
+        }
     }
 }

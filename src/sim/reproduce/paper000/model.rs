@@ -35,7 +35,7 @@ pub(super) enum Announces {
 }
 
 /// What came of it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Outcome {
     /// The longest queue at any time, the synchronised start included.
     pub(super) peak_at_start: f64,
@@ -51,6 +51,8 @@ pub(super) struct Outcome {
     pub(super) rate: f64,
     /// Variance over mean of the requests in each second, once settled: 1 for a Poisson flow.
     pub(super) dispersion: f64,
+    /// The longest queue in each second.
+    pub(super) queue: Vec<f64>,
 }
 
 /// The server's time for one request.
@@ -96,6 +98,8 @@ struct World {
     settled_peak: u64,
     /// Requests in each second since the start.
     seconds: Vec<f64>,
+    /// The longest queue in each second since the start.
+    queue: Vec<f64>,
     responses: Vec<f64>,
     /// Responses before this index came before things had settled.
     first_settled: usize,
@@ -104,6 +108,7 @@ struct World {
 impl World {
     /// All clients start at once and make their first check at once.
     fn new(setup: &Setup, seed: u64) -> Result<Self, Invalid> {
+        let seconds = setup.duration.as_secs_f64() as usize + 1;
         let client = |index: usize| -> Result<Client, Invalid> {
             let timer = CheckTimer::new(setup.strategy.build()?, setup.backoff.build()?);
             let random = Seeded::stream(seed, index as u64 + 1);
@@ -121,7 +126,8 @@ impl World {
             known: 0,
             peak: 0,
             settled_peak: 0,
-            seconds: vec![0.0; setup.duration.as_secs_f64() as usize + 1],
+            seconds: vec![0.0; seconds],
+            queue: vec![0.0; seconds],
             responses: Vec::new(),
             first_settled: 0,
         })
@@ -143,8 +149,10 @@ impl World {
             self.first_settled = self.responses.len() + 1;
         }
         self.responses.push(self.free.since(at).as_secs_f64());
-        if let Some(count) = self.seconds.get_mut(at.as_secs_f64() as usize) {
+        let second = at.as_secs_f64() as usize;
+        if let (Some(count), Some(longest)) = (self.seconds.get_mut(second), self.queue.get_mut(second)) {
             *count += 1.0;
+            *longest = longest.max(queue as f64);
         }
 
         let (updates, last_change) = self.source.until(started);
@@ -182,6 +190,7 @@ impl World {
             p95: Sample::new(self.responses).quantile(0.95),
             p95_settled: Sample::new(settled).quantile(0.95),
             loss: lost as f64 / found.max(1) as f64,
+            queue: self.queue,
         }
     }
 }

@@ -3,7 +3,7 @@
 mod model;
 
 use super::sample::Sample;
-use super::{Report, Row};
+use super::{Figure, Report, Row};
 use model::{Edge, Outcome, Setup, Spec, overfull};
 use tidegate_control::balance::{LimitsConfig, OffloadConfig};
 use tidegate_control::time::Span;
@@ -57,6 +57,34 @@ pub fn report(runs: usize, seed: u64) -> Report {
     let peer = OffloadConfig { limits, ..Default::default() };
     rows.extend(figure_5(&measure(&setup(peer), runs, seed)));
     Report { rows, notes: NOTES.map(str::to_owned).to_vec() }
+}
+
+/// Draws figures 3 and 4, each with the paper's rule and with a drain target.
+pub fn figures(seed: u64) -> Vec<Figure> {
+    let drain = OffloadConfig { drain: Some(Span::from_secs(5)), ..Default::default() };
+    let ways =
+        [("the paper's rule", "", OffloadConfig::default()), ("a drain target of 5 s", "-drain", drain)];
+    let mut figures = Vec::new();
+    let mut depth = Figure::new("004-figure-4", "Topic 8 on b1", ["time, s", "messages that wait"]);
+    for (name, suffix, offload) in ways {
+        let outcome = setup(offload).run(seed).unwrap_or_default();
+        let title = format!("Uplink utilization, {name}");
+        let mut uplink =
+            Figure::new(&format!("004-figure-3{suffix}"), &title, ["time, s", "used / bandwidth"]);
+        for broker in 0..TABLE_5.len() {
+            let used = outcome.uplink.iter().map(|second| second.get(broker).copied().unwrap_or(0.0));
+            uplink = uplink.line(&format!("b{broker}"), by_second(used));
+        }
+        figures.push(uplink);
+        depth = depth.line(name, by_second(outcome.depth.get(7).into_iter().flatten().copied()));
+    }
+    figures.push(depth);
+    figures
+}
+
+/// Points at the end of each second, the first one after 1 s.
+fn by_second(values: impl Iterator<Item = f64>) -> Vec<(f64, f64)> {
+    (1..).zip(values).map(|(second, value)| (f64::from(second), value)).collect()
 }
 
 /// The experiment with these rules.
@@ -242,5 +270,12 @@ mod tests {
         assert!(after < 50.0, "{after} still wait at the end");
         let b1: Vec<f64> = outcome.uplink.iter().map(|second| second[1]).collect();
         assert!(b1[73] < 1.0 && b1[32] > 1.05, "{b1:?}");
+    }
+
+    #[test]
+    fn the_figures_have_their_curves() {
+        let figures = figures(1);
+        assert_eq!(figures.iter().map(|figure| figure.lines.len()).collect::<Vec<_>>(), [4, 4, 2]);
+        assert!(figures.iter().flat_map(|figure| &figure.lines).all(|line| line.points.len() == 75));
     }
 }

@@ -4,13 +4,16 @@
 //! client, 100 checks with the divided decrease, a source with random gaps. The paper prints one such run for each
 //! row, so a measured figure agrees when it lies where 99 of 100 runs do.
 
+mod client;
+
 use super::sample::{Column, Sample};
-use super::{Report, Row};
+use super::{Figure, Report, Row};
+use client::{Run, simulate};
 use tidegate_control::Invalid;
 use tidegate_control::active::estimate::{self, Estimate};
-use tidegate_control::active::{Bounds, Check, DividedConfig, RegularConfig, SelfTuningConfig, Strategy};
-use tidegate_control::random::{Random, Seeded};
-use tidegate_control::time::{Moment, Span};
+use tidegate_control::active::{Bounds, DividedConfig, RegularConfig, SelfTuningConfig, Strategy};
+use tidegate_control::random::Seeded;
+use tidegate_control::time::Span;
 
 const CHECKS: u32 = 100;
 const BOUNDS: Bounds = Bounds { shortest: Span::from_nanos(1_000), longest: Span::from_secs(1_000_000) };
@@ -69,6 +72,58 @@ pub fn report(runs: usize, seed: u64) -> Report {
     }
     rows.extend(beyond(runs, seed));
     Report { rows, notes: NOTES.map(str::to_owned).to_vec() }
+}
+
+/// Draws what figures 3 to 7 show, over steps that the table has not.
+pub fn figures(seed: u64) -> Vec<Figure> {
+    let steps: Vec<f64> = (1..=12).map(|half| f64::from(half) / 2.0).collect();
+    let measured = |divisor| -> Vec<(f64, Run)> {
+        steps.iter().map(|step| (*step, mean_run(&divided(*step, divisor, (2.0, 4.0), 100, seed)))).collect()
+    };
+    let halved = measured(2.0);
+    let curve = |runs: &[(f64, Run)], figure: &dyn Fn(&Estimate, &Run) -> f64| -> Vec<(f64, f64)> {
+        let point = |(step, run): &(f64, Run)| Some((*step, figure(&Estimate::new(*step, 2.0).ok()?, run)));
+        runs.iter().filter_map(point).collect()
+    };
+    let bernoulli = |_: &Estimate, run: &Run| estimate::losses_bernoulli(run.rate, run.interval, run.lost);
+    let poisson = |_: &Estimate, run: &Run| estimate::losses_poisson(run.bulk, run.interval, run.mean_s);
+    let trace = divided(0.5, 2.0, (2.0, 4.0), 1, seed).pop().unwrap_or_default().trace;
+    let mut rates = Figure::new("001-figure-5", "Rate of checks", ["delta, s", "checks a second"]);
+    for divisor in [1.5, 2.0, 4.0] {
+        let points = measured(divisor).into_iter().map(|(step, run)| (step, run.rate));
+        rates = rates.line(&format!("alpha {divisor}"), points);
+    }
+    vec![
+        Figure::new("001-figure-3", "Check interval, alpha 2, delta 0.5", ["time, s", "check interval, s"])
+            .line("interval", trace),
+        Figure::new("001-figure-4", "Losses before a decrease, alpha 2", ["delta, s", "losses (K)"])
+            .line("Poisson", curve(&halved, &poisson))
+            .line("bulk", curve(&halved, &|_, run| run.bulk))
+            .line("Bernoulli", curve(&halved, &bernoulli)),
+        rates,
+        Figure::new("001-figure-6", "Interval before a decrease, alpha 2", ["delta, s", "T, s"])
+            .line("bound (7)", curve(&halved, &|estimate, run| estimate.interval_bound(run.mean_s)))
+            .line("sharper", curve(&halved, &|estimate, run| estimate.interval(run.mean_s)))
+            .line("measured", curve(&halved, &|_, run| run.interval)),
+        Figure::new("001-figure-7", "Growths between two decreases, alpha 2", ["delta, s", "N"])
+            .line("bound", curve(&halved, &|estimate, run| estimate.growths_bound(run.mean_s)))
+            .line("measured", curve(&halved, &|_, run| run.growths)),
+    ]
+}
+
+/// The mean of each figure.
+fn mean_run(runs: &[Run]) -> Run {
+    let mean = |figure: fn(&Run) -> f64| Sample::new(runs.iter().map(figure)).mean();
+    Run {
+        mean_s: mean(|run| run.mean_s),
+        interval: mean(|run| run.interval),
+        growths: mean(|run| run.growths),
+        rate: mean(|run| run.rate),
+        bulk: mean(|run| run.bulk),
+        lost: mean(|run| run.lost),
+        redundant: mean(|run| run.redundant),
+        trace: Vec::new(),
+    }
 }
 
 impl Printed {
@@ -146,96 +201,16 @@ fn predicted(row: &Printed) -> Vec<Row> {
     ]
 }
 
-/// The figures of one run.
-#[derive(Debug, Clone, Copy, Default)]
-struct Run {
-    mean_s: f64,
-    interval: f64,
-    growths: f64,
-    rate: f64,
-    bulk: f64,
-    lost: f64,
-    redundant: f64,
-}
-
 fn measure(row: &Printed, runs: usize, seed: u64) -> Vec<Run> {
-    let config = DividedConfig {
-        step: Span::from_secs_f64(row.measured_step()),
-        divisor: row.divisor,
-        bounds: BOUNDS,
-        ..Default::default()
-    };
-    let run =
-        |run| Some(simulate(&mut config.build().ok()?, row.gaps(), CHECKS, &mut Seeded::stream(seed, run)));
+    divided(row.measured_step(), row.divisor, row.gaps(), runs, seed)
+}
+
+/// Runs of 100 checks with the divided decrease.
+fn divided(step: f64, divisor: f64, gaps: (f64, f64), runs: usize, seed: u64) -> Vec<Run> {
+    let step = Span::from_secs_f64(step);
+    let config = DividedConfig { step, divisor, bounds: BOUNDS, ..Default::default() };
+    let run = |run| Some(simulate(&mut config.build().ok()?, gaps, CHECKS, &mut Seeded::stream(seed, run)));
     (0..runs.max(1) as u64).filter_map(run).collect()
-}
-
-/// One client that makes its checks in virtual time.
-fn simulate(strategy: &mut dyn Strategy, gaps: (f64, f64), checks: u32, random: &mut Seeded) -> Run {
-    let mut now = 0.0;
-    let mut update = random.uniform_in(0.0, gaps.1);
-    let mut last_change = None;
-    let mut log = Log::default();
-    for _ in 0..checks {
-        let interval = strategy.interval().as_secs_f64();
-        now += interval;
-        let mut found = 0;
-        while update <= now {
-            found += 1;
-            last_change = Some(Moment::from_secs_f64(update));
-            update += random.uniform_in(gaps.0, gaps.1);
-        }
-        let check = Check::found(Moment::from_secs_f64(now), found).changed(last_change);
-        log.record(interval, &check);
-        strategy.on_check(&check, random);
-    }
-    log.finish(now, checks)
-}
-
-/// What one run counts.
-#[derive(Debug, Default)]
-struct Log {
-    /// Time and growths since the last decrease; none before the first.
-    since: Option<(f64, f64)>,
-    s: Sample,
-    intervals: Sample,
-    growths: Sample,
-    bulks: Sample,
-    updates: u32,
-    lost: u32,
-    empty: u32,
-}
-
-impl Log {
-    fn record(&mut self, interval: f64, check: &Check) {
-        self.updates += check.updates;
-        self.lost += check.lost;
-        self.empty += u32::from(check.updates == 0);
-        let (time, growths) = self.since.map_or((0.0, 0.0), |(time, growths)| (time + interval, growths));
-        if check.lost == 0 {
-            self.since = self.since.map(|_| (time, growths + 1.0));
-            return;
-        }
-        self.intervals.push(interval);
-        self.bulks.push(f64::from(check.lost));
-        if self.since.is_some() {
-            self.s.push(time);
-            self.growths.push(growths);
-        }
-        self.since = Some((0.0, 0.0));
-    }
-
-    fn finish(self, time: f64, checks: u32) -> Run {
-        Run {
-            mean_s: self.s.mean(),
-            interval: self.intervals.mean(),
-            growths: self.growths.mean(),
-            rate: f64::from(checks) / time,
-            bulk: self.bulks.mean(),
-            lost: f64::from(self.lost) / f64::from(self.updates.max(1)),
-            redundant: 100.0 * f64::from(self.empty) / f64::from(checks),
-        }
-    }
 }
 
 /// The columns that the paper measured.
@@ -305,6 +280,7 @@ fn long_runs<S: Strategy>(
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
     use super::*;
 
     /// Rows that are misprinted or were measured in another way than the paper says.
@@ -348,6 +324,18 @@ mod tests {
             for row in beyond(250, seed) {
                 assert!(row.agrees, "seed {seed}: {row:?}");
             }
+        }
+    }
+
+    #[test]
+    fn the_bound_is_above_what_is_measured_and_the_sharper_estimate_near_it() {
+        let figures = figures(1);
+        let figure = figures.iter().find(|figure| figure.name == "001-figure-6").unwrap();
+        let [bound, sharper, measured] = &figure.lines[..] else { panic!("three curves") };
+        assert_eq!(measured.points.len(), 12);
+        for ((bound, sharper), measured) in bound.points.iter().zip(&sharper.points).zip(&measured.points) {
+            assert!(bound.1 > measured.1, "{bound:?} {measured:?}");
+            assert!((sharper.1 / measured.1 - 1.0).abs() < 0.05, "{sharper:?} {measured:?}");
         }
     }
 }
