@@ -42,9 +42,9 @@ const NOTES: [&str; 6] = [
     "004: PEER's figure 5 can't be rebuilt in full (its start is not described); what is compared is when it first moves something after the burst",
 ];
 
-/// Runs the experiment; each run is 75 s, so that one in 50 of `runs` must do.
+/// Runs the experiment; only phases differ from run to run, so that one in 100 of `runs` must do.
 pub fn report(runs: usize, seed: u64) -> Report {
-    let runs = (runs / 50).clamp(1, 20);
+    let runs = (runs / 100).clamp(1, 10);
     let mut rows = Vec::new();
     let plain = measure(&setup(OffloadConfig::default()), runs, seed);
     if let Some(outcome) = plain.first() {
