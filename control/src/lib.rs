@@ -10,10 +10,12 @@ extern crate std;
 
 pub mod active;
 pub mod allocate;
+pub mod autoscale;
 pub mod backoff;
 pub mod balance;
 pub mod flow;
 mod invalid;
+pub mod overload;
 pub mod pacing;
 pub mod random;
 pub mod time;

@@ -41,13 +41,18 @@ pub struct Reading {
     pub elapsed: Span,
     /// Messages waiting now.
     pub depth: u64,
+    /// The fewest messages that waited at any time since the last reading.
+    pub least_depth: u64,
     /// How long the message at the head has waited.
     pub delay: Span,
     /// Messages that arrived.
     pub arrived: u64,
     /// Messages that departed.
     pub departed: u64,
-    /// Time during which consumers had more than they could take, counted from departure to departure.
+    /// Time during which consumers had more than they could take, as far as the queue was busy when it was last read.
+    ///
+    /// A busy time that begins and ends between two readings says little: a message has to wait just when all
+    /// consumers happen to be in the middle of one.
     pub busy_time: Span,
     /// Messages that departed during `busy_time`.
     pub busy_departed: u64,
@@ -64,7 +69,7 @@ impl Reading {
         per_second(self.departed, self.elapsed)
     }
 
-    /// Messages a second that consumers take when they never have to wait for one; none when they always had to.
+    /// Messages a second that busy consumers take; none when they always had to wait for one.
     pub fn processing_rate(&self) -> Option<f64> {
         (!self.busy_time.is_zero()).then(|| per_second(self.busy_departed, self.busy_time))
     }
@@ -78,13 +83,13 @@ pub struct Flow {
     now: Moment,
     /// The queue is busy while more than this many messages wait.
     busy_above: u64,
-    /// From when busy time is still to be counted; none while idle or before the first departure of a busy time.
-    busy_mark: Option<Moment>,
-    busy_since: Option<Moment>,
-    last: Totals,
-    last_at: Moment,
+    /// From when busy time is still to be counted, while consumers are busy.
+    busy_from: Option<Moment>,
     busy_time: Span,
     busy_departed: u64,
+    least_depth: u64,
+    last: Totals,
+    last_at: Moment,
 }
 
 impl Flow {
@@ -101,12 +106,12 @@ impl Flow {
             curve: Curve::default(),
             now,
             busy_above: window,
-            busy_mark: None,
-            busy_since: None,
-            last: Totals::default(),
-            last_at: now,
+            busy_from: None,
             busy_time: Span::ZERO,
             busy_departed: 0,
+            least_depth: 0,
+            last: Totals::default(),
+            last_at: now,
         }
     }
 
@@ -121,9 +126,6 @@ impl Flow {
         let start = self.totals.arrived;
         self.totals.arrived = start.wrapping_add(count);
         self.curve.push(now, start, self.totals.arrived);
-        if self.busy_since.is_none() && self.is_busy() {
-            self.busy_since = Some(now);
-        }
     }
 
     /// Books messages that consumers took, and returns how many of them were really there.
@@ -133,13 +135,10 @@ impl Flow {
         if count == 0 {
             return 0;
         }
-        if let Some(mark) = self.busy_mark {
-            self.busy_time += now.since(mark);
+        if self.busy_from.is_some() {
+            self.count_busy(now);
             self.busy_departed = self.busy_departed.saturating_add(count);
         }
-        // The time before the first departure of a busy time says nothing about the rate: the consumer was in the
-        // middle of an earlier message.
-        self.busy_mark = self.busy_since.map(|_| now);
         self.totals.departed = self.totals.departed.wrapping_add(count);
         self.left();
         count
@@ -186,10 +185,11 @@ impl Flow {
     /// What happened since the last reading; the next one starts here.
     pub fn read(&mut self, now: Moment) -> Reading {
         let now = self.advance(now);
-        self.count_stall(now);
+        self.count_busy(now);
         let reading = Reading {
             elapsed: now.since(self.last_at),
             depth: self.depth(),
+            least_depth: self.least_depth,
             delay: self.delay(now),
             arrived: self.totals.arrived.wrapping_sub(self.last.arrived),
             departed: self.totals.departed.wrapping_sub(self.last.departed),
@@ -198,11 +198,9 @@ impl Flow {
         };
         self.last = self.totals;
         self.last_at = now;
+        self.busy_from = (self.depth() > self.busy_above).then_some(now);
+        self.least_depth = reading.depth;
         reading
-    }
-
-    fn is_busy(&self) -> bool {
-        self.totals.waiting() > self.busy_above
     }
 
     /// Time never runs backwards in here, whatever the caller's clock does.
@@ -214,18 +212,16 @@ impl Flow {
     /// Cleans up after messages left.
     fn left(&mut self) {
         self.curve.pop(self.totals.gone(), self.totals.waiting());
-        if !self.is_busy() {
-            self.busy_since = None;
-            self.busy_mark = None;
+        self.least_depth = self.least_depth.min(self.totals.waiting());
+        if self.totals.waiting() <= self.busy_above {
+            self.busy_from = None;
         }
     }
 
-    /// Counts busy time in which nothing departed, so that a consumer that stopped is seen to have stopped.
-    fn count_stall(&mut self, now: Moment) {
-        let stalled_since = self.busy_since.filter(|since| *since <= self.last_at).map(|_| self.last_at);
-        if let Some(mark) = self.busy_mark.or(stalled_since) {
-            self.busy_time += now.since(mark);
-            self.busy_mark = Some(now);
+    fn count_busy(&mut self, now: Moment) {
+        if let Some(from) = self.busy_from {
+            self.busy_time += now.since(from);
+            self.busy_from = Some(now);
         }
     }
 }

@@ -27,15 +27,17 @@ fn depth_delay_and_rates_of_a_short_story() {
 #[test]
 fn the_processing_rate_counts_busy_time_only() {
     let mut flow = Flow::new(at(0.0));
-    flow.arrive(at(0.05), 5);
-    // One departure each 0.1 s; the first one ends a message that was begun earlier.
-    for k in 1..=5 {
-        flow.depart(at(0.1 * f64::from(k)), 1);
+    flow.arrive(at(0.5), 30);
+    flow.depart(at(0.9), 1);
+    assert_eq!(flow.read(at(1.0)).processing_rate(), None, "it was idle when last read");
+    for k in 1..=20 {
+        flow.depart(at(1.0 + 0.1 * f64::from(k)), 1);
     }
-    let reading = flow.read(at(10.0));
-    assert_eq!(reading.busy_departed, 4);
-    assert!((reading.processing_rate().unwrap() - 10.0).abs() < 1e-6);
-    assert_eq!(flow.read(at(20.0)).processing_rate(), None, "an idle queue says nothing");
+    assert_eq!(flow.read(at(3.0)).processing_rate(), Some(10.0));
+    flow.depart(at(3.5), 9);
+    let reading = flow.read(at(5.0));
+    assert_eq!((reading.busy_time, reading.busy_departed), (Span::from_millis(500), 9));
+    assert_eq!(flow.read(at(6.0)).processing_rate(), None, "an idle queue says nothing");
 }
 
 #[test]
@@ -44,15 +46,20 @@ fn a_consumer_that_stops_is_seen_to_stop() {
     flow.arrive(at(0.5), 100);
     flow.read(at(1.0));
     assert_eq!(flow.read(at(2.0)).processing_rate(), Some(0.0));
+    assert_eq!(flow.read(at(2.0)).processing_rate(), None, "no time went by");
 }
 
 #[test]
 fn with_a_window_only_a_deeper_queue_is_busy() {
     let mut flow = Flow::with_window(at(0.0), 4);
-    flow.arrive(at(0.0), 4);
-    flow.depart(at(1.0), 1);
-    flow.depart(at(2.0), 1);
-    assert_eq!(flow.read(at(3.0)).processing_rate(), None);
+    flow.arrive(at(0.0), 10);
+    flow.read(at(1.0));
+    flow.depart(at(2.0), 5);
+    assert_eq!(flow.read(at(2.0)).processing_rate(), Some(5.0));
+    assert_eq!(flow.read(at(3.0)).processing_rate(), Some(0.0));
+    flow.depart(at(3.5), 1);
+    assert_eq!(flow.read(at(4.0)).busy_time, Span::from_millis(500));
+    assert_eq!(flow.read(at(5.0)).processing_rate(), None, "four messages may be in the hands of consumers");
 }
 
 #[test]
@@ -134,6 +141,7 @@ proptest! {
                 Step::Lose(ms, n) => { model.drain(..flow.lose(go(&mut now, ms), n) as usize); }
                 Step::Read(ms) => {
                     let reading = flow.read(go(&mut now, ms));
+                    prop_assert!(reading.least_depth <= reading.depth);
                     prop_assert!(reading.busy_time <= reading.elapsed);
                     prop_assert!(reading.busy_departed <= reading.departed);
                     prop_assert_eq!(reading.departed, flow.totals().departed - read.departed);
