@@ -35,10 +35,10 @@ const TABLE_7: [usize; 15] = [1, 3, 1, 3, 0, 0, 0, 1, 3, 2, 0, 2, 3, 1, 0];
 
 const NOTES: [&str; 6] = [
     "004: the publishing rate is not printed; 50 messages a second for each publisher give the printed figures",
-    "004: table 7 follows from the most free uplink, topic by topic, when differences below 2% leave it to the faster CPU; the rule that keeps correlated topics apart was not used there (2 and 4, 10 and 12 burst together)",
+    "004: table 7 follows from the most free uplink, topic by topic, when differences below 2% (chosen to fit topics 8 and 14) leave it to the faster CPU; the rule that keeps correlated topics apart was not used there (2 and 4, 10 and 12 burst together)",
     "004: table 4 puts topic 14 first (its subscribers may wait longest), but no broker can take it: so topic 1 is moved",
     "004: 0.1 s between brokers and 0.2 s between client and broker leave topic 8 a wait of 0.8 s in the queue, counted as in the paper's example for topic 2",
-    "004: with the paper's rule the source ends at 99% of its uplink, and its queue takes 28 s to empty; a drain target of 5 s moves one subscriber of topic 14 as well",
+    "004: with the paper's rule the source ends at 99% of its uplink, and its queue takes 28 s to empty; a drain target of 5 s moves one subscriber of topic 14 as well, and for that fills the target to 94.8%, over TH_low but under TH_high",
     "004: PEER's figure 5 can't be rebuilt in full (its start is not described); what is compared is when it first moves something after the burst",
 ];
 
