@@ -8,8 +8,11 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod active;
 pub mod allocate;
 pub mod autoscale;
+pub mod backoff;
+pub mod balance;
 pub mod flow;
 mod invalid;
 pub mod overload;

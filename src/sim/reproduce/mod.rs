@@ -5,8 +5,13 @@
 //! returns its rows and its notes. [`PAPERS`] lists them all.
 
 mod figure;
+pub mod paper000;
+pub mod paper001;
 pub mod paper002;
+pub mod paper003;
+pub mod paper004;
 mod row;
+mod sample;
 
 pub use figure::{Figure, Line};
 pub use row::{Report, Row};
@@ -29,13 +34,43 @@ pub struct Paper {
 }
 
 /// Every paper, in the order of their numbers.
-pub const PAPERS: &[Paper] = &[Paper {
-    number: "002",
-    title: "overload protection by feedback control of devices",
-    runs: 1000,
-    report: paper002::report,
-    figures: paper002::figures,
-}];
+pub const PAPERS: &[Paper] = &[
+    Paper {
+        number: "000",
+        title: "random backoff of active checks",
+        runs: 1000,
+        report: paper000::report,
+        figures: paper000::figures,
+    },
+    Paper {
+        number: "001",
+        title: "estimates for active checks",
+        runs: 1000,
+        report: paper001::report,
+        figures: paper001::figures,
+    },
+    Paper {
+        number: "002",
+        title: "overload protection by feedback control of devices",
+        runs: 1000,
+        report: paper002::report,
+        figures: paper002::figures,
+    },
+    Paper {
+        number: "003",
+        title: "adaptive intervals of active checks",
+        runs: 1000,
+        report: paper003::report,
+        figures: paper003::figures,
+    },
+    Paper {
+        number: "004",
+        title: "balancing clients over brokers",
+        runs: 1000,
+        report: paper004::report,
+        figures: paper004::figures,
+    },
+];
 
 /// A figure, ready to be drawn.
 pub fn chart(figure: &Figure) -> Chart {
