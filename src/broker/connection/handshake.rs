@@ -257,6 +257,7 @@ fn establish(
         inbound_aliases: InboundAliases::default(),
         outbound_aliases,
         resend,
+        delivered: 0,
         ending: Ending::No,
         will: true,
         broker,
