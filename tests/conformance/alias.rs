@@ -47,7 +47,7 @@ fn alias_is_changed() {
     assert_eq!(topics, [&a, &a, &b, &b].map(String::clone));
 }
 
-/// [MQTT-3.3.2-8] Alias 0 does not exist (0x94).
+/// [MQTT-3.3.2-8] Alias 0 does not exist (0x94). Mosquitto says 0x81.
 #[test]
 fn alias_zero() {
     let mut client = client(V5);
@@ -64,7 +64,7 @@ fn alias_over_the_maximum() {
     client.expect_closed(&[0x94]);
 }
 
-/// Section 3.3.2.3.4: an alias that was never set up is a protocol error. Mosquitto says 0x94.
+/// Section 3.3.2.3.4: an alias that was never set up is a protocol error.
 #[test]
 fn alias_unknown() {
     let mut client = client(V5);

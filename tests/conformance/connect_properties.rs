@@ -26,6 +26,7 @@ fn connect() -> Connect {
 }
 
 /// Sections 3.1.2.11.2 to 3.1.2.11.10, [MQTT-4.13.1-1]: properties that are protocol errors in CONNECT.
+/// Mosquitto accepts data without a method.
 #[test]
 fn bad_values_are_protocol_errors() {
     let bad: [&[(u8, Value)]; 9] = [
@@ -62,7 +63,7 @@ fn foreign_properties_are_malformed() {
     }
 }
 
-/// Section 3.1.3.2: the same for the properties of a will.
+/// Section 3.1.3.2: the same for the properties of a will. Mosquitto accepts a payload format of 2.
 #[test]
 fn bad_will_properties() {
     let bad = [byte(PAYLOAD_FORMAT, 2), int(SESSION_EXPIRY, 1), short(TOPIC_ALIAS, 1), subscription_id(1)];

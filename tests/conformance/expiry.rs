@@ -37,7 +37,8 @@ fn retained_message_expires() {
     let_a_message_expire();
 }
 
-/// [MQTT-3.3.2-5] What waited too long for an absent client is deleted, what did not is sent.
+/// [MQTT-3.3.2-5] What waited too long for an absent client is deleted, what did not is sent. Mosquitto
+/// sends both.
 #[test]
 fn waiting_message_expires() {
     let (topic, connect) = (unique("expiry/"), Connect::persistent(V5, &unique("away")));
@@ -90,7 +91,7 @@ fn interval_of_a_live_message() {
     assert!((500..=600).contains(&left), "{left}");
 }
 
-/// [MQTT-3.3.2-5] A message that waits behind a full window expires too.
+/// [MQTT-3.3.2-5] A message that waits behind a full window expires too. Mosquitto sends it.
 #[test]
 fn message_behind_a_full_window_expires() {
     let topic = unique("expiry/");

@@ -30,7 +30,8 @@ fn packet_type_zero(version: Version) {
     expect_violation(version, &[0x00, 0]);
 }
 
-/// Section 2.2.1 / 2.1.2: CONNACK, SUBACK, UNSUBACK and PINGRESP go from server to client.
+/// Section 2.2.1 / 2.1.2: CONNACK, SUBACK, UNSUBACK and PINGRESP go from server to client. Mosquitto
+/// ignores some.
 fn packets_only_a_server_sends(version: Version) {
     let packets: [&[u8]; 4] = [&[0x20, 2, 0, 0], &[0x90, 3, 0, 1, 0], &[0xB0, 2, 0, 1], &[0xD0, 0]];
     for packet in packets {
@@ -43,7 +44,8 @@ fn remaining_length_of_five_bytes(version: Version) {
     expect_violation(version, &[0x30, 0xFF, 0xFF, 0xFF, 0xFF, 0x01]);
 }
 
-/// [MQTT-2.2.2-2] / [MQTT-2.1.3-1], [MQTT-3.6.1-1], [MQTT-3.14.1-1] Reserved header flags.
+/// [MQTT-2.2.2-2] / [MQTT-2.1.3-1], [MQTT-3.6.1-1], [MQTT-3.14.1-1] Reserved header flags. Mosquitto lets
+/// those of PINGREQ pass.
 fn reserved_flags(version: Version) {
     let packets: [&[u8]; 6] =
         [&[0xC1, 0], &[0xE1, 0], &[0x60, 2, 0, 1], &[0x42, 2, 0, 1], &[0x51, 2, 0, 1], &[0x78, 2, 0, 1]];
@@ -52,7 +54,7 @@ fn reserved_flags(version: Version) {
     }
 }
 
-/// Section 3.12: PINGREQ has nothing behind its header.
+/// Section 3.12: PINGREQ has nothing behind its header. Mosquitto answers.
 fn ping_with_a_body(version: Version) {
     expect_violation(version, &[0xC0, 1, 0]);
 }
@@ -96,7 +98,7 @@ fn filter_beyond_the_packet(version: Version) {
     }
 }
 
-/// [MQTT-2.3.1-1] / [MQTT-2.2.1-3] No packet has identifier 0. Mosquitto lets some of these pass.
+/// [MQTT-2.3.1-1] / [MQTT-2.2.1-3] No packet has identifier 0.
 fn acknowledgement_of_identifier_zero(version: Version) {
     for first in [0x40, 0x50, 0x62, 0x70] {
         expect_violation(version, &[first, 2, 0, 0]);
@@ -131,7 +133,7 @@ fn property_cut_short() {
     expect_violation(V5, b"\x30\x05\0\x01a\x01\x23");
 }
 
-/// Section 3.14.2: bytes that no property accounts for.
+/// Section 3.14.2: bytes that no property accounts for. Mosquitto ignores them.
 #[test]
 fn bytes_after_the_properties() {
     expect_violation(V5, b"\xE0\x03\0\0\0");

@@ -98,13 +98,13 @@ fn expect_bad(properties: Properties, reasons: &[u8]) {
     client.expect_closed(reasons);
 }
 
-/// Section 3.3.2.3.2: the Payload Format Indicator is 0 or 1. Mosquitto passes others on.
+/// Section 3.3.2.3.2: the Payload Format Indicator is 0 or 1. Mosquitto accepts others.
 #[test]
 fn payload_format_two() {
     expect_bad(vec![byte(PAYLOAD_FORMAT, 2)], &[0x81, 0x82, 0x99]);
 }
 
-/// [MQTT-3.3.2-14] No wildcards in the Response Topic. Mosquitto passes them on.
+/// [MQTT-3.3.2-14] No wildcards in the Response Topic. Mosquitto accepts them.
 #[test]
 fn response_topic_with_wildcards() {
     for topic in ["a/+", "#"] {

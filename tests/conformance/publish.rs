@@ -133,7 +133,7 @@ fn highest_packet_identifier(version: Version) {
     client.publish(Publish::new("id/high", "x").qos(2).id(65_535));
 }
 
-/// [MQTT-3.3.4-6] Only a server sends subscription identifiers.
+/// [MQTT-3.3.4-6] Only a server sends subscription identifiers. Mosquitto accepts it.
 #[test]
 fn subscription_identifier_from_a_client() {
     let mut client = client(V5);

@@ -52,7 +52,8 @@ fn qos2_step_by_step(version: Version) {
     subscriber.expect_silence();
 }
 
-/// [MQTT-4.3.3-2] / [MQTT-4.3.3-10] Until PUBREL, the same identifier is the same message.
+/// [MQTT-4.3.3-2] / [MQTT-4.3.3-10] Until PUBREL, the same identifier is the same message. Mosquitto
+/// closes the connection.
 fn qos2_resent_is_delivered_once(version: Version) {
     let topic = unique("once/");
     let (mut publisher, mut subscriber) = (client(version), client(version));
@@ -88,7 +89,8 @@ fn qos1_identifier_is_free_after_puback(version: Version) {
     assert_eq!(subscriber.receive_texts(2), ["1", "2"]);
 }
 
-/// [MQTT-4.3.3-2] / [MQTT-4.3.3-11] PUBREL is always answered; 5.0 says 0x92 when there is no such message.
+/// [MQTT-4.3.3-2] / [MQTT-4.3.3-11] PUBREL is always answered; 5.0 says 0x92 when there is no such
+/// message. Mosquitto says 0x00.
 fn pubrel_for_unknown_identifier(version: Version) {
     let mut client = client(version);
     client.send(&Ack::new(Kind::Pubrel, 4_321));

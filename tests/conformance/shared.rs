@@ -120,7 +120,7 @@ fn unacknowledged_goes_to_another_member(version: Version) {
     heir.expect_nothing_from(&mut publisher);
 }
 
-/// Section 4.8.2: a member that acknowledges nothing does not hold up the others.
+/// Section 4.8.2: a member that acknowledges nothing does not hold up the others. With Mosquitto it does.
 fn slow_member_does_not_stall_the_group(version: Version) {
     let (filter, topic) = group();
     let mut slow = Connect::new(version, &unique("slow"));
@@ -148,7 +148,8 @@ fn slow_member_does_not_stall_the_group(version: Version) {
     slow.ping();
 }
 
-/// Section 4.8.2, 3.3.1.3: a shared subscription gets no retained messages when it is made.
+/// Section 4.8.2, 3.3.1.3: a shared subscription gets no retained messages when it is made. Mosquitto
+/// sends them.
 fn no_retained_messages(version: Version) {
     let (filter, topic) = group();
     let mut publisher = client(version);
@@ -183,6 +184,7 @@ fn granted_qos_is_respected(version: Version) {
 }
 
 /// [MQTT-4.8.2-1], [MQTT-4.8.2-2] A share name has a character, no wildcard, and a filter behind it.
+/// Mosquitto grants some.
 fn invalid_shares(version: Version) {
     let code = if version == V5 { 0x8F } else { 0x80 };
     let mut client = client(version);
@@ -204,7 +206,8 @@ fn filter_with_wildcards(version: Version) {
     member.expect_nothing_from(&mut publisher);
 }
 
-/// Section 4.8.2: a member that is away with its session does not take what others could.
+/// Section 4.8.2: a member that is away with its session does not take what others could. With Mosquitto
+/// it does.
 fn connected_members_serve_while_another_is_away(version: Version) {
     let (filter, topic) = group();
     let mut away = server().connect(&Connect::persistent(version, &unique("away")));
@@ -215,7 +218,7 @@ fn connected_members_serve_while_another_is_away(version: Version) {
     assert_eq!(present.receive_texts(20).len(), 20);
 }
 
-/// [MQTT-3.8.3-4] No Local on a shared subscription is a protocol error.
+/// [MQTT-3.8.3-4] No Local on a shared subscription is a protocol error. Mosquitto grants it.
 #[test]
 fn no_local_on_a_share() {
     let mut client = client(V5);

@@ -54,7 +54,8 @@ fn replaced_by_the_same_filter(version: Version) {
     }
 }
 
-/// [MQTT-3.3.5-1] / [MQTT-3.3.4-2] Overlapping subscriptions: Tidegate sends one copy, at the highest QoS.
+/// [MQTT-3.3.5-1] / [MQTT-3.3.4-2] Overlapping subscriptions: Tidegate sends one copy, at the highest
+/// QoS. Mosquitto sends several to MQTT 5.
 fn overlapping_filters_one_copy_at_the_highest_qos(version: Version) {
     let (root, mut publisher, mut subscriber) = (unique("over"), client(version), client(version));
     let topic = format!("{root}/a/b");
@@ -68,7 +69,8 @@ fn overlapping_filters_one_copy_at_the_highest_qos(version: Version) {
     }
 }
 
-/// [MQTT-3.3.5-1] / [MQTT-3.3.4-2] The same for a filter without wildcards.
+/// [MQTT-3.3.5-1] / [MQTT-3.3.4-2] The same for a filter without wildcards. Mosquitto sends two to MQTT
+/// 5.
 fn wildcard_and_plain_filter_overlap(version: Version) {
     let (topic, mut publisher, mut subscriber) = (unique("over/"), client(version), client(version));
     subscriber.subscribe(&topic, 0);

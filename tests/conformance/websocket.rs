@@ -74,7 +74,7 @@ fn packets_in_one_frame_and_over_frames(version: Version) {
     assert_eq!((socket.recv(), socket.recv()), (Packet::Pingresp, Packet::Pingresp));
 }
 
-/// [MQTT-6.0.0-1] A text frame ends the connection.
+/// [MQTT-6.0.0-1] A text frame ends the connection. Mosquitto reads on.
 fn text_frames_are_not_mqtt(version: Version) {
     let mut socket = Socket::connect(version);
     socket.socket.send(Message::text("hello")).expect("the server reads");

@@ -173,7 +173,7 @@ fn disconnect_with_will() {
     assert_eq!(watcher.receive().text(), "as you wish");
 }
 
-/// [MQTT-3.1.2-8] Any reason but 0x00 keeps the will.
+/// [MQTT-3.1.2-8] Any reason but 0x00 keeps the will. Mosquitto drops the will.
 #[test]
 fn disconnect_with_an_error() {
     let (mut watcher, topic) = watcher(V5);

@@ -56,7 +56,8 @@ fn cancelled_by_take_over() {
     assert_eq!(watcher.receive().text(), "later");
 }
 
-/// [MQTT-3.1.2-8] The session ends before the delay: the will comes at once.
+/// [MQTT-3.1.2-8] The session ends before the delay: the will comes at once. Mosquitto does not publish
+/// it.
 #[test]
 fn published_when_the_session_ends() {
     let (mut watcher, topic) = watcher();
