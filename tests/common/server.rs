@@ -152,7 +152,8 @@ impl Server {
         false
     }
 
-    fn runs(&self) -> bool {
+    /// Whether the process is there and has not ended.
+    pub fn runs(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
         stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.trim_start().starts_with('Z'))
     }
