@@ -3,13 +3,14 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use tidegate_plugin::Refusal;
 use tokio::io::{AsyncRead, ReadBuf};
 
 use super::{Connection, Ending, HeldInput, OUTPUT_LIMIT, Offered, Pause, Scratch};
 use crate::broker::clock::Millis;
 use crate::broker::gate::Held;
 use crate::broker::session::State;
-use crate::wire::{Frame, Packet, WireError, decode, frame};
+use crate::wire::{Frame, Packet, ReasonCode, WireError, decode, frame};
 
 /// What passes after a brief hold that ran its full time, in bytes.
 const TRICKLE: usize = 4096;
@@ -17,7 +18,7 @@ const TRICKLE: usize = 4096;
 const LOOK: Millis = 2;
 
 /// What a packet's handler says about the packets after it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Next {
     /// Go on.
     Go,
@@ -27,6 +28,10 @@ pub(super) enum Next {
     Pause,
     /// There is nothing after it.
     Stop,
+    /// The client broke the rules: the connection ends when what came before is done.
+    Broken(WireError),
+    /// A plugin ends the connection when what came before is done.
+    Refused(Box<Refusal>),
 }
 
 impl Connection {
@@ -127,6 +132,7 @@ impl Connection {
     ) -> usize {
         let maximum = self.broker.settings.session.max_packet_size as usize;
         let mut at = 0;
+        let mut last = Next::Go;
         self.input_ready = false;
         self.start_batch(scratch);
         loop {
@@ -138,22 +144,21 @@ impl Connection {
                 Ok(Some(found)) => found,
                 Ok(None) => break,
                 Err(error) => {
-                    self.protocol_error(error, now);
-                    at = bytes.len();
+                    (at, last) = (bytes.len(), Next::Broken(error));
                     break;
                 }
             };
             let end = at + found.header + found.body;
             match self.handle_or_hold(found, &bytes[at + found.header..end], cx, scratch, state, now) {
-                Next::Stop => {
-                    at = bytes.len();
-                    break;
-                }
                 Next::Pause => {
                     self.input_ready = true;
                     break;
                 }
                 Next::Go | Next::Wait(_) => at = end,
+                stop => {
+                    (at, last) = (bytes.len(), stop);
+                    break;
+                }
             }
             if self.pause == Pause::Trickle && at >= TRICKLE {
                 self.pause = Pause::Look(now + LOOK);
@@ -162,7 +167,21 @@ impl Connection {
             }
         }
         self.finish_batch(cx, scratch, now);
+        self.conclude(last, now);
         at
+    }
+
+    /// Ends the connection if the last packet asked for it: behind the acknowledgements of those before.
+    fn conclude(&mut self, last: Next, now: Millis) {
+        match last {
+            Next::Broken(error) => {
+                self.broker.stats.protocol_errors.add(1);
+                tracing::info!(client = %self.session.client_id, %error, "closed for a protocol error");
+                self.close(error.reason, Some(error.what), now);
+            }
+            Next::Refused(refusal) => self.close(ReasonCode(refusal.code), Some(&refusal.reason), now),
+            Next::Go | Next::Wait(_) | Next::Pause | Next::Stop => {}
+        }
     }
 
     fn handle_or_hold(
@@ -176,10 +195,7 @@ impl Connection {
     ) -> Next {
         let packet = match decode(Some(self.encoder.version), found, body) {
             Ok(packet) => packet,
-            Err(error) => {
-                self.protocol_error(error, now);
-                return Next::Stop;
-            }
+            Err(error) => return Next::Broken(error),
         };
         let waits = match &packet {
             Packet::Publish(_) => match self.gate.held(now) {
@@ -198,8 +214,7 @@ impl Connection {
         };
         if waits {
             if self.receive_maximum_exceeded(&packet, state) {
-                self.protocol_error(super::packets::RECEIVE_MAXIMUM, now);
-                return Next::Stop;
+                return Next::Broken(super::packets::RECEIVE_MAXIMUM);
             }
             self.hold(found, &packet, body);
             return Next::Go;
@@ -245,6 +260,7 @@ impl Connection {
             None => {}
         }
         let Some(mut held) = self.held.take() else { return false };
+        let mut last = Next::Go;
         self.start_batch(scratch);
         while self.offered.is_none()
             && let Some((found, body)) = held.packets.pop_front()
@@ -257,15 +273,17 @@ impl Connection {
                     self.arm(until);
                     break;
                 }
-                Next::Stop => {
-                    held.packets.clear();
-                    break;
-                }
                 // said only by `handle_or_hold`
                 Next::Pause => break,
+                stop => {
+                    held.packets.clear();
+                    last = stop;
+                    break;
+                }
             }
         }
         self.finish_batch(cx, scratch, now);
+        self.conclude(last, now);
         if !held.packets.is_empty() {
             self.held = Some(Box::new(HeldInput::again(*held)));
         }
@@ -284,10 +302,7 @@ impl Connection {
         match decode(Some(self.encoder.version), found, body) {
             Ok(packet) => self.handle(&packet, cx, scratch, state, now),
             // it was decoded before it was held
-            Err(error) => {
-                self.protocol_error(error, now);
-                Next::Stop
-            }
+            Err(error) => Next::Broken(error),
         }
     }
 
@@ -318,13 +333,6 @@ impl Connection {
                 true
             }
         }
-    }
-
-    /// The client broke the rules: it is told which, and leaves.
-    pub(super) fn protocol_error(&mut self, error: WireError, now: Millis) {
-        self.broker.stats.protocol_errors.add(1);
-        tracing::info!(client = %self.session.client_id, %error, "closed for a protocol error");
-        self.close(error.reason, Some(error.what), now);
     }
 
     fn start_batch(&mut self, scratch: &mut Scratch) {

@@ -57,18 +57,13 @@ impl Connection {
                 self.unsubscribe(unsubscribe, state);
             }
             Packet::Disconnect(disconnect) => return self.disconnect(disconnect, state, now),
-            Packet::Connect(_) => return self.broken(WireError::protocol("a second CONNECT"), now),
+            Packet::Connect(_) => return Next::Broken(WireError::protocol("a second CONNECT")),
             Packet::Auth(_) => {
-                return self
-                    .broken(WireError::protocol("AUTH without an authentication method in CONNECT"), now);
+                let what = "AUTH without an authentication method in CONNECT";
+                return Next::Broken(WireError::protocol(what));
             }
         }
         Next::Go
-    }
-
-    fn broken(&mut self, error: WireError, now: Millis) -> Next {
-        self.protocol_error(error, now);
-        Next::Stop
     }
 
     /// Whether this message is one more than the client may have unacknowledged.
@@ -89,10 +84,10 @@ impl Connection {
         now: Millis,
     ) -> Next {
         if self.receive_maximum_exceeded(&Packet::Publish(*publish), state) {
-            return self.broken(RECEIVE_MAXIMUM, now);
+            return Next::Broken(RECEIVE_MAXIMUM);
         }
         if let Some(error) = self.learn_alias(publish) {
-            return self.broken(error, now);
+            return Next::Broken(error);
         }
         if publish.qos == QoS::ExactlyOnce && state.received.contains(&publish.packet_id) {
             // sent again: we have it
@@ -148,10 +143,7 @@ impl Connection {
                 self.acknowledge(publish, reason, Some(&refusal), scratch, state);
             }
             Verdict::Delay(pause) => return Next::Wait(now + (pause.as_millis() as u64).max(1)),
-            Verdict::Close(refusal) => {
-                self.close(ReasonCode(refusal.code), Some(&refusal.reason), now);
-                return Next::Stop;
-            }
+            Verdict::Close(refusal) => return Next::Refused(Box::new(refusal)),
         }
         Next::Go
     }
@@ -308,7 +300,7 @@ impl Connection {
         if let Some(expiry) = disconnect.session_expiry {
             if state.expiry == 0 && expiry != 0 {
                 let what = "DISCONNECT asks for a session expiry that CONNECT did not ask for";
-                return self.broken(WireError::protocol(what), now);
+                return Next::Broken(WireError::protocol(what));
             }
             state.expiry = expiry.min(self.broker.settings.session.max_expiry);
         }
