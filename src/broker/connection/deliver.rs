@@ -24,7 +24,7 @@ impl Connection {
         let mut progress = false;
         while self.may_deliver(state) {
             if !self.resend.is_empty() {
-                self.send_again(state, now);
+                self.send_again(scratch, state, now);
                 progress = true;
                 continue;
             }
@@ -57,7 +57,7 @@ impl Connection {
     pub(super) fn may_deliver(&self, state: &State) -> bool {
         self.ending == Ending::No
             && self.output.len() - self.written < OUTPUT_TARGET
-            && (self.resend.is_empty() || state.inflight.len() - self.resend.len() < self.window.size())
+            && (self.resend.is_empty() || state.inflight.on_the_wire() < self.window.size())
     }
 
     fn send(&mut self, entry: Entry, scratch: &mut Scratch, state: &mut State, now: Millis) {
@@ -117,22 +117,26 @@ impl Connection {
         written
     }
 
-    /// Sends the next message or release of a resumed session again.
-    fn send_again(&mut self, state: &mut State, now: Millis) {
+    /// Sends the next message or release of a resumed session again. A message that has expired since goes too:
+    /// its delivery has begun, and the client may know its identifier.
+    fn send_again(&mut self, scratch: &mut Scratch, state: &mut State, now: Millis) {
         let Some(id) = self.resend.pop_front() else { return };
         let entry = match state.inflight.get_mut(id).map(|sent| &sent.stage) {
             Some(Stage::Published(entry)) => entry.clone(),
             Some(Stage::Released(_)) => {
                 self.encoder.pubrel(&mut self.output, id, ReasonCode::SUCCESS);
+                state.inflight.sent_again(id, now);
                 return;
             }
+            // acknowledged meanwhile
             None => return,
         };
-        if entry.message.expired(now) {
-            self.broker.stats.dropped_expired.add(1);
+        if self.write_publish(&entry, id, true, now) {
+            state.inflight.sent_again(id, now);
+        } else {
             state.inflight.remove(id);
-        } else if !self.write_publish(&entry, id, true, now) {
-            state.inflight.remove(id);
+            note_finished(entry.extra.as_ref(), scratch);
+            self.settle_finished(scratch, now);
         }
     }
 

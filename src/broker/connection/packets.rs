@@ -239,7 +239,9 @@ impl Connection {
     /// A message is done: its place in the window is free.
     fn finish(&mut self, id: u16, scratch: &mut Scratch, state: &mut State, now: Millis) {
         let Some(sent) = state.inflight.remove(id) else { return };
-        self.window.acknowledged(now.saturating_sub(sent.at));
+        if sent.at != 0 {
+            self.window.acknowledged(now.saturating_sub(sent.at));
+        }
         scratch.acknowledged = true;
         let extra = match sent.stage {
             Stage::Published(entry) => entry.extra,
