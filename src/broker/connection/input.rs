@@ -43,10 +43,11 @@ impl Connection {
         state: &mut State,
         now: Millis,
     ) -> bool {
-        if matches!(self.ending, Ending::Closing(_) | Ending::Over) {
+        // what a client published before its DISCONNECT still counts
+        if self.offered.is_some() && !self.offer_again(cx, state) {
             return false;
         }
-        if self.offered.is_some() && !self.offer_again(cx) {
+        if matches!(self.ending, Ending::Closing(_) | Ending::Over) {
             return false;
         }
         if !self.resume_after_pause(cx, now) {
@@ -166,7 +167,7 @@ impl Connection {
                 break;
             }
         }
-        self.finish_batch(cx, scratch, now);
+        self.finish_batch(cx, scratch, state, now);
         self.conclude(last, now);
         at
     }
@@ -282,7 +283,7 @@ impl Connection {
                 }
             }
         }
-        self.finish_batch(cx, scratch, now);
+        self.finish_batch(cx, scratch, state, now);
         self.conclude(last, now);
         if !held.packets.is_empty() {
             self.held = Some(Box::new(HeldInput::again(*held)));
@@ -339,14 +340,22 @@ impl Connection {
         scratch.batch.start(self.session.number);
         scratch.ordinal = None;
         scratch.acks.clear();
+        scratch.received.clear();
     }
 
     /// Gives the batch to the spine; its acknowledgements are sent once it is accepted.
-    pub(super) fn finish_batch(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch, now: Millis) {
+    pub(super) fn finish_batch(
+        &mut self,
+        cx: &mut Context<'_>,
+        scratch: &mut Scratch,
+        state: &mut State,
+        now: Millis,
+    ) {
         self.settle_finished(scratch, now);
         if scratch.batch.is_empty() {
             self.output.extend_from_slice(&scratch.acks);
             scratch.acks.clear();
+            scratch.received.clear();
             return;
         }
         let count = scratch.batch.count() as u64;
@@ -355,17 +364,23 @@ impl Connection {
                 self.broker.stats.published.add(count);
                 self.output.extend_from_slice(&scratch.acks);
             }
-            Err(batch) => self.offered = Some(Box::new(Offered { batch, acks: scratch.acks.clone(), count })),
+            Err(batch) => {
+                // should the connection end before they are accepted, the client sends them again
+                scratch.received.retain(|id| state.received.remove(id));
+                let (acks, received) = (scratch.acks.clone(), scratch.received.clone());
+                self.offered = Some(Box::new(Offered { batch, acks, received, count }));
+            }
         }
         self.start_batch(scratch);
     }
 
-    fn offer_again(&mut self, cx: &mut Context<'_>) -> bool {
+    fn offer_again(&mut self, cx: &mut Context<'_>, state: &mut State) -> bool {
         let Some(mut offered) = self.offered.take() else { return true };
         match self.broker.spine.offer(self.session.number, std::mem::take(&mut offered.batch), cx.waker()) {
             Ok(()) => {
                 self.broker.stats.published.add(offered.count);
                 self.output.extend_from_slice(&offered.acks);
+                state.received.extend(offered.received);
                 true
             }
             Err(batch) => {

@@ -119,6 +119,8 @@ struct HeldInput {
 struct Offered {
     batch: Bytes,
     acks: Vec<u8>,
+    /// Identifiers of its QoS 2 messages, which are received when it is accepted.
+    received: Vec<u16>,
     count: u64,
 }
 
@@ -155,6 +157,8 @@ struct Scratch {
     /// Moment of acceptance of the batch.
     ordinal: Option<u64>,
     acks: Vec<u8>,
+    /// Identifiers of the QoS 2 messages in the batch.
+    received: Vec<u16>,
     entries: Vec<Entry>,
     output: Vec<u8>,
     /// Whether the client acknowledged something, and how much for which group.
@@ -168,6 +172,7 @@ thread_local! {
         batch: BatchWriter::default(),
         ordinal: None,
         acks: Vec::new(),
+        received: Vec::new(),
         entries: Vec::new(),
         output: Vec::new(),
         acknowledged: false,
@@ -198,7 +203,9 @@ impl Connection {
             progress |= self.poll_output(cx, now);
             match self.ending {
                 Ending::Over => return Poll::Ready(()),
-                Ending::Closing(_) if self.output.is_empty() && !self.unflushed => return Poll::Ready(()),
+                Ending::Closing(_) if self.output.is_empty() && !self.unflushed && self.offered.is_none() => {
+                    return Poll::Ready(());
+                }
                 Ending::NoInput if self.held.is_none() && self.offered.is_none() && !self.input_ready => {
                     return Poll::Ready(());
                 }
@@ -214,6 +221,8 @@ impl Connection {
     fn check_ownership(&mut self, state: &mut State, now: Millis) {
         if state.connection != self.number {
             self.will = false;
+            // the client sends it again on its new connection
+            self.offered = None;
             self.close(ReasonCode::SESSION_TAKEN_OVER, None, now);
         } else if self.broker.draining() {
             self.close(ReasonCode::SERVER_SHUTTING_DOWN, None, now);
@@ -224,11 +233,11 @@ impl Connection {
         while self.timer.as_mut().poll_unpin(cx).is_ready() {
             let fired = std::mem::take(&mut self.timer_at);
             match self.ending {
-                Ending::Closing(until) if now >= until => {
+                Ending::Closing(until) if now >= until && self.offered.is_none() => {
                     self.ending = Ending::Over;
                     return;
                 }
-                Ending::Closing(until) => self.arm(until),
+                Ending::Closing(until) => self.arm(if now < until { until } else { now + LINGER }),
                 _ if self.silence > 0 && now >= self.seen + self.silence && !self.reading_paused() => {
                     self.broker.stats.keep_alive_timeouts.add(1);
                     self.close(ReasonCode::KEEP_ALIVE_TIMEOUT, None, now);
@@ -286,3 +295,6 @@ impl PollUnpin for Pin<&mut Sleep> {
         std::future::Future::poll(self, cx)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -51,6 +51,8 @@ impl Connection {
         self.unflushed = false;
         self.ending = match self.ending {
             Ending::No | Ending::NoInput => Ending::NoInput,
+            // what it published before its DISCONNECT still counts
+            closing @ Ending::Closing(_) if self.offered.is_some() => closing,
             Ending::Closing(_) | Ending::Over => Ending::Over,
         };
     }

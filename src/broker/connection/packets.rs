@@ -49,11 +49,11 @@ impl Connection {
             Packet::PingReq => self.encoder.pingresp(&mut self.output),
             Packet::Subscribe(subscribe) => {
                 // what was published before must count as before
-                self.finish_batch(cx, scratch, now);
+                self.finish_batch(cx, scratch, state, now);
                 self.subscribe(subscribe, state);
             }
             Packet::Unsubscribe(unsubscribe) => {
-                self.finish_batch(cx, scratch, now);
+                self.finish_batch(cx, scratch, state, now);
                 self.unsubscribe(unsubscribe, state);
             }
             Packet::Disconnect(disconnect) => return self.disconnect(disconnect, state, now),
@@ -189,6 +189,7 @@ impl Connection {
             QoS::ExactlyOnce => {
                 if !reason.is_error() {
                     state.received.insert(publish.packet_id);
+                    scratch.received.push(publish.packet_id);
                 }
                 self.encoder.pubrec(&mut scratch.acks, publish.packet_id, reason, text, user);
             }
