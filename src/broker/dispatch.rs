@@ -30,10 +30,12 @@ pub fn run(broker: Arc<Broker>, mut outlet: Outlet) {
             return;
         }
         dispatcher.lost(outlet.lost());
+        let count = batches.len();
         for batch in batches.drain(..) {
             dispatcher.batch(batch);
         }
         dispatcher.flush();
+        outlet.settle(count);
     }
 }
 

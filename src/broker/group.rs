@@ -212,9 +212,10 @@ impl Member {
         self.unfinished = self.unfinished.saturating_sub(count);
     }
 
-    /// Compares the free shares of the windows: of two idle members neither is freer, whatever their windows.
+    /// Compares the free shares of the windows: of two idle members neither is freer, whatever their windows; one
+    /// that is away has no window and nothing free.
     fn freer_than(&self, other: &Self) -> bool {
-        self.free() * other.window > other.free() * self.window
+        self.free() * other.window.max(1) > other.free() * self.window
     }
 }
 
@@ -300,5 +301,16 @@ mod tests {
         group.take_back(0, had, 1, &limits);
         assert!(count > 0);
         assert_eq!(depths(&sessions), [0, 4]);
+    }
+
+    #[test]
+    fn a_member_that_is_away_gets_nothing() {
+        let (group, sessions, limits) = group(&[5, 5, 5]);
+        group.pause(0, &limits);
+        group.pause(2, &limits);
+        for _ in 0..4 {
+            group.push(entries(1), 1, &limits);
+        }
+        assert_eq!(depths(&sessions), [0, 4, 0]);
     }
 }

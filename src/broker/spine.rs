@@ -5,7 +5,7 @@
 //! cursor can't jump over messages that nobody has read. This is the only file that names rumqttd.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::Waker;
 
 use bytes::Bytes;
@@ -64,6 +64,9 @@ struct Flight {
     max_bytes: usize,
     batches: AtomicUsize,
     bytes: AtomicUsize,
+    /// Batches that ever went in, and those of them that consumer queues have seen.
+    sent: AtomicU64,
+    settled: AtomicU64,
     waiting: Mutex<Vec<Waker>>,
 }
 
@@ -98,14 +101,28 @@ impl Spine {
     ///
     /// `Err` gives the batch back when the shard is full; `waker` is woken when it no longer is.
     pub fn offer(&self, publisher: u64, batch: Bytes, waker: &Waker) -> Result<(), Bytes> {
-        // a publisher always uses the same shard, so that its order is kept
-        let shard = &self.shards[(publisher % self.shards.len() as u64) as usize];
+        let shard = self.shard(publisher);
         if shard.flight.full() && !shard.flight.room_after_registering(waker) {
             return Err(batch);
         }
         shard.flight.enter(batch.len());
         shard.send(batch);
         Ok(())
+    }
+
+    /// How many batches have gone into the shard of this publisher so far.
+    pub fn sent(&self, publisher: u64) -> u64 {
+        self.shard(publisher).flight.sent.load(Ordering::Acquire)
+    }
+
+    /// Whether consumer queues have seen the first `sent` batches of the shard of this publisher.
+    pub fn settled(&self, publisher: u64, sent: u64) -> bool {
+        self.shard(publisher).flight.settled.load(Ordering::Acquire) >= sent
+    }
+
+    /// A publisher always uses the same shard, so that its order is kept.
+    fn shard(&self, publisher: u64) -> &Shard {
+        &self.shards[(publisher % self.shards.len() as u64) as usize]
     }
 }
 
@@ -161,6 +178,11 @@ impl Outlet {
         Ok(())
     }
 
+    /// Says that consumer queues have seen so many more batches.
+    pub fn settle(&self, batches: usize) {
+        self.flight.settled.fetch_add(batches as u64, Ordering::AcqRel);
+    }
+
     /// Batches that were sent but never came out, so far: 0 unless there is a defect.
     pub fn lost(&self) -> u64 {
         self.lost
@@ -173,6 +195,8 @@ impl Flight {
             max_bytes,
             batches: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
+            sent: AtomicU64::new(0),
+            settled: AtomicU64::new(0),
             waiting: Mutex::default(),
         }
     }
@@ -188,6 +212,7 @@ impl Flight {
     }
 
     fn enter(&self, bytes: usize) {
+        self.sent.fetch_add(1, Ordering::AcqRel);
         self.batches.fetch_add(1, Ordering::AcqRel);
         self.bytes.fetch_add(bytes, Ordering::AcqRel);
     }
