@@ -45,7 +45,8 @@ impl Broker {
                 // it looks for its session when it has the lock: after us
                 session.queue.nudge();
             }
-            if !owner.clean_start {
+            // a session that ends with its connection is not handed on [MQTT-3.1.2-6]
+            if !owner.clean_start && state.expiry != 0 {
                 self.resume(&session, &mut state, owner, connection);
                 drop(state);
                 return Attached { session, connection, present: true };
