@@ -67,13 +67,17 @@ impl Connection {
         self.held.as_ref().is_some_and(|held| held.bytes > self.broker.settings.listen.max_buffer)
     }
 
-    fn may_read(&self) -> bool {
+    /// Whether the client is heard if it says something. Not while it is held: its silence then means nothing.
+    pub(super) fn listening(&self) -> bool {
         self.ending == Ending::No
             && !self.input_ready
             && !self.pausing()
             && self.offered.is_none()
             && !self.reading_paused()
-            && self.output.len() - self.written < OUTPUT_LIMIT
+    }
+
+    fn may_read(&self) -> bool {
+        self.listening() && self.output.len() - self.written < OUTPUT_LIMIT
     }
 
     fn read(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch, state: &mut State, now: Millis) -> bool {

@@ -78,7 +78,7 @@ struct Connection {
     window: Window,
     /// The client's keep-alive, times 1.5; 0 is none.
     silence: Millis,
-    /// When bytes last passed in either direction.
+    /// When bytes last came.
     seen: Millis,
     timer: Pin<Box<Sleep>>,
     timer_at: Millis,
@@ -200,7 +200,7 @@ impl Connection {
             self.check_timer(cx, now);
             let mut progress = self.poll_input(cx, scratch, state, now);
             progress |= self.deliver(scratch, state, now);
-            progress |= self.poll_output(cx, now);
+            progress |= self.poll_output(cx);
             match self.ending {
                 Ending::Over => return Poll::Ready(()),
                 Ending::Closing(_) if self.output.is_empty() && !self.unflushed && self.offered.is_none() => {
@@ -238,11 +238,16 @@ impl Connection {
                     return;
                 }
                 Ending::Closing(until) => self.arm(if now < until { until } else { now + LINGER }),
-                _ if self.silence > 0 && now >= self.seen + self.silence && !self.reading_paused() => {
+                _ if self.silence > 0 && now >= self.seen + self.silence && self.listening() => {
                     self.broker.stats.keep_alive_timeouts.add(1);
                     self.close(ReasonCode::KEEP_ALIVE_TIMEOUT, None, now);
                 }
-                _ if self.silence > 0 => self.arm((self.seen + self.silence).max(now + 1)),
+                _ if self.silence > 0 => {
+                    if !self.listening() {
+                        self.seen = now;
+                    }
+                    self.arm((self.seen + self.silence).max(now + 1));
+                }
                 _ => self.arm(now + IDLE_TIMER),
             }
             debug_assert!(fired > 0 || self.timer_at > 0);
