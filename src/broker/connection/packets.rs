@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::task::Context;
+use std::time::Duration;
 
 use tidegate_plugin as plugin;
 use tidegate_plugin::Verdict;
@@ -24,6 +25,9 @@ pub(super) const RECEIVE_MAXIMUM: WireError = WireError {
     reason: ReasonCode::RECEIVE_MAXIMUM_EXCEEDED,
     what: "more unacknowledged messages than the server's Receive Maximum",
 };
+
+/// A plugin may ask for any delay; it is asked again after this one.
+const LONGEST_DELAY: Duration = Duration::from_secs(24 * 3600);
 
 /// Topics that only the gateway itself publishes to.
 pub(super) fn reserved(topic: &str) -> bool {
@@ -142,7 +146,10 @@ impl Connection {
                 let reason = ReasonCode(refusal.code);
                 self.acknowledge(publish, reason, Some(&refusal), scratch, state);
             }
-            Verdict::Delay(pause) => return Next::Wait(now + (pause.as_millis() as u64).max(1)),
+            Verdict::Delay(pause) => {
+                let pause = pause.clamp(Duration::from_millis(1), LONGEST_DELAY);
+                return Next::Wait(now + pause.as_millis() as u64);
+            }
             Verdict::Close(refusal) => return Next::Refused(Box::new(refusal)),
         }
         Next::Go
