@@ -378,6 +378,11 @@ impl Queue {
         self.0.lock().entries.len()
     }
 
+    /// What they weigh.
+    pub fn bytes(&self) -> usize {
+        self.0.lock().bytes
+    }
+
     /// Counts so far.
     #[cfg(test)]
     pub fn flow(&self) -> Flow {

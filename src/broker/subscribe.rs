@@ -72,7 +72,9 @@ impl Broker {
         };
         if wanted {
             // one reading for each filter is enough, however often a client asks for it
-            state.retained.retain(|pending| pending.cursor.filter != path);
+            if replaced_since.is_some() {
+                state.retained.retain(|pending| pending.cursor.filter != path);
+            }
             let cursor = Cursor::new(Arc::clone(&path), now);
             state.retained.push_back(PendingRetained { cursor, qos: filter.qos, extra });
         }

@@ -164,6 +164,8 @@ struct Scratch {
     /// Whether the client acknowledged something, and how much for which group.
     acknowledged: bool,
     finished: Vec<(Arc<Group>, u64)>,
+    /// How often the connection searched for retained messages in this turn.
+    searches: usize,
 }
 
 thread_local! {
@@ -177,6 +179,7 @@ thread_local! {
         output: Vec::new(),
         acknowledged: false,
         finished: Vec::new(),
+        searches: 0,
     });
 }
 
@@ -186,6 +189,7 @@ impl Connection {
             if self.output.is_empty() {
                 self.output = std::mem::take(&mut scratch.output);
             }
+            scratch.searches = 0;
             let session = Arc::clone(&self.session);
             let poll = self.poll_with(cx, scratch, &mut session.state.lock());
             self.return_output(scratch);
@@ -212,7 +216,12 @@ impl Connection {
                 _ if progress => {}
                 _ if !self.session.queue.wait(cx.waker(), self.free_window(state))
                     && self.may_deliver(state) => {}
-                _ => return Poll::Pending,
+                _ => {
+                    if self.searches_on(scratch, state) {
+                        cx.waker().wake_by_ref();
+                    }
+                    return Poll::Pending;
+                }
             }
         }
     }
