@@ -260,7 +260,7 @@ fn filters_of_many_levels() {
     run(async {
         let mut link = client().await;
         for (levels, code) in [(200, 1), (201, 0x8F), (60_000, 0x8F)] {
-            let filter = "x/".repeat(levels - 1);
+            let filter = "/".repeat(levels - 1);
             link.send(&Subscribe::new(3, &[(&filter, 1)])).await.unwrap();
             let suback = link.wait_for(|packet| match packet {
                 Packet::Suback(suback) => Some(suback),
