@@ -116,7 +116,7 @@ impl Group {
             member.finished(entries.len() as u64);
         }
         let entries = entries.into_iter().map(|entry| Entry { extra: None, qos: entry.message.qos, ..entry });
-        self.queue.push_front(entries.collect());
+        self.queue.push_front(entries.collect(), now);
         self.hand_out(now, limits);
     }
 
@@ -247,7 +247,7 @@ mod tests {
             (0..windows.len() as u64).map(|n| Arc::new(Session::new(n, n.to_string().into()))).collect();
         for (session, window) in sessions.iter().zip(windows) {
             session.queue.connect(1);
-            group.join(session, QoS::AtLeastOnce, None, *window, 1);
+            group.join(session, QoS::AtLeastOnce, None, *window, 1, &limits);
         }
         (group, sessions, limits)
     }
@@ -312,5 +312,26 @@ mod tests {
             group.push(entries(1), 1, &limits);
         }
         assert_eq!(depths(&sessions), [0, 4, 0]);
+    }
+    #[test]
+    fn who_joins_gets_what_waits() {
+        let (group, _, limits) = group(&[5]);
+        group.pause(0, &limits);
+        group.push(entries(3), 1, &limits);
+        let session = Arc::new(Session::new(7, "7".into()));
+        session.queue.connect(1);
+        group.join(&session, QoS::AtLeastOnce, None, 2, 1, &limits);
+        assert_eq!((session.queue.depth(), group.queue.depth()), (2, 1));
+    }
+
+    #[test]
+    fn acknowledgements_from_before_it_joined_again_do_no_harm() {
+        let (group, sessions, limits) = group(&[5, 5]);
+        group.push(entries(10), 1, &limits);
+        group.leave(0, &limits);
+        group.join(&sessions[0], QoS::AtLeastOnce, None, 5, 1, &limits);
+        group.finished(0, 5, 5, 1, &limits);
+        group.push(entries(20), 1, &limits);
+        assert_eq!(depths(&sessions), [10, 5]);
     }
 }
