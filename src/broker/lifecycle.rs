@@ -1,6 +1,6 @@
 //! How sessions begin, pass from connection to connection, and end.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -45,7 +45,8 @@ impl Broker {
                 // it looks for its session when it has the lock: after us
                 session.queue.nudge();
             }
-            if !owner.clean_start {
+            // a session that ends with its connection is not handed on [MQTT-3.1.2-6]
+            if !owner.clean_start && state.expiry != 0 {
                 self.resume(&session, &mut state, owner, connection);
                 drop(state);
                 return Attached { session, connection, present: true };
@@ -136,38 +137,41 @@ impl Broker {
     }
 
     /// What a member of shared groups has not finished goes to other members. QoS 2 messages that were sent stay
-    /// with it: nobody else may get them [MQTT-4.8.2-5].
+    /// with it: nobody else may get them [MQTT-4.8.2-5]. So does what came through a group that it has left.
     fn give_back_shared(&self, session: &Arc<Session>, state: &mut State) {
-        let mut back: HashMap<Arc<str>, (Arc<Group>, Vec<Entry>)> = HashMap::new();
+        let mut back: HashMap<*const Group, (Arc<Group>, Vec<Entry>)> = HashMap::new();
         for subscription in state.subscriptions.values() {
             if let Target::Group(group) = &subscription.target {
-                back.insert(Arc::clone(&group.path), (Arc::clone(group), Vec::new()));
+                back.insert(Arc::as_ptr(group), (Arc::clone(group), Vec::new()));
             }
         }
         if back.is_empty() {
             return;
         }
+        let groups: HashSet<*const Group> = back.keys().copied().collect();
+        let shared =
+            |entry: &Entry| group_of(entry).is_some_and(|group| groups.contains(&Arc::as_ptr(group)));
+        let mut entries = Vec::new();
         for id in state.inflight.in_order() {
             let once = |stage: &Stage| match stage {
-                Stage::Published(entry) => entry.qos == QoS::AtLeastOnce && group_of(entry).is_some(),
+                Stage::Published(entry) => entry.qos == QoS::AtLeastOnce && shared(entry),
                 Stage::Released(_) => false,
             };
             if state.inflight.get_mut(id).is_some_and(|sent| once(&sent.stage))
                 && let Some(Stage::Published(entry)) = state.inflight.remove(id).map(|sent| sent.stage)
-                && let Some((_, entries)) = group_of(&entry).and_then(|group| back.get_mut(&group.path))
             {
                 entries.push(entry);
             }
         }
-        let (queued, dropped) = session.queue.disconnect(&self.limits, |entry| group_of(entry).is_none());
+        let (queued, dropped) = session.queue.disconnect(&self.limits, |entry| !shared(entry));
         self.stats.dropped_gone.add(dropped);
-        for entry in queued {
-            if let Some((_, entries)) = group_of(&entry).and_then(|group| back.get_mut(&group.path)) {
+        for entry in entries.into_iter().chain(queued) {
+            if let Some((_, entries)) = group_of(&entry).and_then(|group| back.get_mut(&Arc::as_ptr(group))) {
                 entries.push(entry);
             }
         }
         for (group, entries) in back.into_values() {
-            group.pause(session.number, &self.limits);
+            self.stats.dropped_gone.add(group.pause(session.number, &self.limits));
             group.take_back(session.number, entries, self.clock.now(), &self.limits);
         }
     }
