@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::Broker;
 use super::clock::Millis;
+use super::gate::Gate;
 use super::group::Group;
 use super::inflight::Stage;
 use super::message::Parts;
@@ -22,6 +23,8 @@ pub(super) struct Attached {
     pub(super) connection: u64,
     /// Whether there was a session.
     pub(super) present: bool,
+    /// Closed when it publishes too much.
+    pub(super) gate: Arc<Gate>,
 }
 
 /// What a new connection brings to its session.
@@ -48,8 +51,9 @@ impl Broker {
             // a session that ends with its connection is not handed on [MQTT-3.1.2-6]
             if !owner.clean_start && state.expiry != 0 {
                 self.resume(&session, &mut state, owner, connection);
+                let gate = self.gates.open(session.number);
                 drop(state);
-                return Attached { session, connection, present: true };
+                return Attached { session, connection, present: true, gate };
             }
             state.connection = connection;
             self.end(&session, &mut state);
@@ -65,7 +69,8 @@ impl Broker {
         }
         session.queue.connect(self.clock.now());
         sessions.insert(Arc::clone(&session.client_id), Arc::clone(&session));
-        Attached { session, connection, present: false }
+        let gate = self.gates.open(session.number);
+        Attached { session, connection, present: false, gate }
     }
 
     fn resume(&self, session: &Arc<Session>, state: &mut State, owner: Owner, connection: u64) {
