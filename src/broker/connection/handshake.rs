@@ -231,14 +231,13 @@ fn establish(
     let session = attached.session;
     let window = Window::new(connect.receive_maximum.min(settings.max_inflight));
     let resend = resume(&broker, &session, &window);
-    let gate = broker.gates.open(session.number);
     let outbound_aliases =
         OutboundAliases::new(connect.topic_alias_maximum.min(settings.topic_alias_maximum));
     let mut connection = Connection {
         stream,
         session,
         number: attached.connection,
-        gate,
+        gate: attached.gate,
         hooks: admitted.hooks,
         encoder,
         window,
