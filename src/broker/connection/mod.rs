@@ -12,6 +12,7 @@ mod packets;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -38,7 +39,7 @@ use crate::wire::{Encoder, Frame, ReasonCode};
 pub async fn serve(broker: Arc<Broker>, stream: Stream) {
     // boxed, so that an established connection does not carry the memory its handshake needed
     let Some(mut connection) = Box::pin(handshake::accept(broker, stream)).await else { return };
-    std::future::poll_fn(|cx| connection.poll(cx)).await;
+    std::future::poll_fn(|cx| connection.poll_caught(cx)).await;
     if let Some(stream) = connection.end() {
         Box::pin(part(stream)).await;
     }
@@ -170,7 +171,7 @@ struct Scratch {
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch {
-        read: vec![0; READ_SIZE].into(),
+        read: Box::default(),
         batch: BatchWriter::default(),
         ordinal: None,
         acks: Vec::new(),
@@ -184,6 +185,15 @@ thread_local! {
 }
 
 impl Connection {
+    /// Polls; a panic (in a plugin, say) ends this connection and no other.
+    fn poll_caught(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        catch_unwind(AssertUnwindSafe(|| self.poll(cx))).unwrap_or_else(|_| {
+            tracing::error!(client = %self.session.client_id, "closed: serving it failed; this is a defect");
+            self.ending = Ending::Over;
+            Poll::Ready(())
+        })
+    }
+
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         SCRATCH.with_borrow_mut(|scratch| {
             if self.output.is_empty() {
@@ -214,7 +224,8 @@ impl Connection {
                     return Poll::Ready(());
                 }
                 _ if progress => {}
-                _ if !self.session.queue.wait(cx.waker(), self.free_window(state))
+                _ if self.owns(state)
+                    && !self.session.queue.wait(cx.waker(), self.free_window(state))
                     && self.may_deliver(state) => {}
                 _ => {
                     if self.searches_on(scratch, state) {
@@ -228,7 +239,7 @@ impl Connection {
 
     /// A connection leaves when its session belongs to another one, or when the gateway stops.
     fn check_ownership(&mut self, state: &mut State, now: Millis) {
-        if state.connection != self.number {
+        if !self.owns(state) {
             self.will = false;
             // the client sends it again on its new connection
             self.offered = None;
@@ -236,6 +247,11 @@ impl Connection {
         } else if self.broker.draining() {
             self.close(ReasonCode::SERVER_SHUTTING_DOWN, None, now);
         }
+    }
+
+    /// Whether the session is still this connection's; the queue then wakes us and nobody else.
+    fn owns(&self, state: &State) -> bool {
+        state.connection == self.number
     }
 
     fn check_timer(&mut self, cx: &mut Context<'_>, now: Millis) {
