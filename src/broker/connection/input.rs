@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use tidegate_plugin::Refusal;
 use tokio::io::{AsyncRead, ReadBuf};
 
-use super::{Connection, Ending, HeldInput, OUTPUT_LIMIT, Offered, Pause, READ_SIZE, Scratch};
+use super::{Connection, Ending, HeldInput, OUTPUT_LIMIT, Offered, Pause, Scratch};
 use crate::broker::clock::Millis;
 use crate::broker::gate::Held;
 use crate::broker::session::State;
@@ -82,10 +82,6 @@ impl Connection {
 
     fn read(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch, state: &mut State, now: Millis) -> bool {
         let mut memory = std::mem::take(&mut scratch.read);
-        if memory.is_empty() {
-            // at first, and after a panic took it along
-            memory = vec![0; READ_SIZE].into();
-        }
         let mut buffer = ReadBuf::new(&mut memory);
         let polled = Pin::new(&mut self.stream).poll_read(cx, &mut buffer);
         let count = buffer.filled().len();

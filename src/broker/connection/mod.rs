@@ -39,7 +39,11 @@ use crate::wire::{Encoder, Frame, ReasonCode};
 pub async fn serve(broker: Arc<Broker>, stream: Stream) {
     // boxed, so that an established connection does not carry the memory its handshake needed
     let Some(mut connection) = Box::pin(handshake::accept(broker, stream)).await else { return };
-    std::future::poll_fn(|cx| connection.poll_caught(cx)).await;
+    // a plugin may panic: that ends the connection as any other reason does
+    let caught = |cx: &mut Context<'_>| {
+        catch_unwind(AssertUnwindSafe(|| connection.poll(cx))).unwrap_or_else(|_| connection.panicked())
+    };
+    std::future::poll_fn(caught).await;
     if let Some(stream) = connection.end() {
         Box::pin(part(stream)).await;
     }
@@ -153,6 +157,8 @@ enum Ending {
 
 /// Memory of the thread, lent to whichever connection is polled.
 struct Scratch {
+    /// A connection has it now; true for the next one only after a panic.
+    lent: bool,
     read: Box<[u8]>,
     batch: BatchWriter,
     /// Moment of acceptance of the batch.
@@ -170,32 +176,34 @@ struct Scratch {
 }
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch {
-        read: Box::default(),
-        batch: BatchWriter::default(),
-        ordinal: None,
-        acks: Vec::new(),
-        received: Vec::new(),
-        entries: Vec::new(),
-        output: Vec::new(),
-        acknowledged: false,
-        finished: Vec::new(),
-        searches: 0,
-    });
+    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch::new());
+}
+
+impl Scratch {
+    fn new() -> Self {
+        Self {
+            lent: false,
+            read: vec![0; READ_SIZE].into(),
+            batch: BatchWriter::default(),
+            ordinal: None,
+            acks: Vec::new(),
+            received: Vec::new(),
+            entries: Vec::new(),
+            output: Vec::new(),
+            acknowledged: false,
+            finished: Vec::new(),
+            searches: 0,
+        }
+    }
 }
 
 impl Connection {
-    /// Polls; a panic (in a plugin, say) ends this connection and no other.
-    fn poll_caught(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        catch_unwind(AssertUnwindSafe(|| self.poll(cx))).unwrap_or_else(|_| {
-            tracing::error!(client = %self.session.client_id, "closed: serving it failed; this is a defect");
-            self.ending = Ending::Over;
-            Poll::Ready(())
-        })
-    }
-
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         SCRATCH.with_borrow_mut(|scratch| {
+            if scratch.lent {
+                *scratch = Scratch::new();
+            }
+            scratch.lent = true;
             if self.output.is_empty() {
                 self.output = std::mem::take(&mut scratch.output);
             }
@@ -203,8 +211,15 @@ impl Connection {
             let session = Arc::clone(&self.session);
             let poll = self.poll_with(cx, scratch, &mut session.state.lock());
             self.return_output(scratch);
+            scratch.lent = false;
             poll
         })
+    }
+
+    fn panicked(&mut self) -> Poll<()> {
+        tracing::error!(client = %self.session.client_id, "a panic ended the connection");
+        self.ending = Ending::Over;
+        Poll::Ready(())
     }
 
     fn poll_with(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch, state: &mut State) -> Poll<()> {
@@ -303,7 +318,7 @@ impl Connection {
 
     /// Gives the session up; the stream if its client is to be parted from with care.
     fn end(mut self) -> Option<Stream> {
-        self.hooks.on_disconnect();
+        let _ = catch_unwind(AssertUnwindSafe(|| self.hooks.on_disconnect()));
         self.broker.gates.close(self.session.number, &self.gate);
         self.broker.detach(&self.session, self.number, self.will);
         self.broker.stats.disconnects.add(1);
