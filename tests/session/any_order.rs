@@ -331,7 +331,8 @@ fn any_order_of_packets() {
         cases: number_from("TIDEGATE_TEST_CASES", 120) as u32,
         rng_seed: RngSeed::Fixed(number_from("TIDEGATE_TEST_SEED", 1)),
         failure_persistence: Some(Box::new(FileFailurePersistence::Direct("tests/session/regressions.txt"))),
-        max_shrink_iters: 2000,
+        max_shrink_iters: number_from("TIDEGATE_TEST_SHRINK", 300) as u32,
+        max_shrink_time: 60_000,
         ..ProptestConfig::default()
     };
     let actions = vec((0..SLOTS, action()), 1..80);

@@ -159,6 +159,10 @@ impl Peer {
 
     /// Waits until every answer has come, or the connection is closed for a sound reason.
     pub async fn settle(&mut self) {
+        if self.faults.contains(&Fault::Garbage) && self.told.is_none() {
+            // it may be the beginning of a long packet
+            return self.read();
+        }
         if self.is_open() {
             self.send(&[0xC0, 0], Some(Owed::Pingresp)).await;
         }
