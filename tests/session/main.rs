@@ -14,3 +14,4 @@ mod defects;
 mod delivery;
 mod house;
 mod peer;
+mod shared;
