@@ -9,6 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
+use crate::common::PATIENCE;
 use crate::common::decode::Packet;
 use crate::common::packet::*;
 use crate::delivery::{Actor, each_seed};
@@ -31,6 +32,12 @@ impl Record {
     fn complete(&self) -> bool {
         let distinct: HashSet<u32> = self.exactly.iter().copied().collect();
         self.once.len() == MESSAGES as usize && distinct.len() == MESSAGES as usize
+    }
+
+    fn missing(&self) -> String {
+        let once: Vec<u32> = (0..MESSAGES).filter(|number| !self.once.contains_key(number)).collect();
+        let exactly: Vec<u32> = (0..MESSAGES).filter(|number| !self.exactly.contains(number)).collect();
+        format!("of QoS 1 {once:?} never came, of QoS 2 {exactly:?}")
     }
 
     fn check(&self) {
@@ -196,7 +203,9 @@ async fn share(house: Arc<House>, seed: u64) {
         publisher.send(&Ack::new(Kind::Pubrel, 1)).await.expect("open");
         assert_eq!(publisher.recv().await, Ok(Packet::Ack(Ack::new(Kind::Pubcomp, 1))));
     }
-    members.join_all().await;
+    if tokio::time::timeout(PATIENCE, members.join_all()).await.is_err() {
+        panic!("{}", groups.record.lock().missing());
+    }
     groups.record.lock().check();
 }
 
