@@ -192,6 +192,45 @@ fn weights_floors_and_ceilings_hold_under_overload() {
 }
 
 #[test]
+fn floors_over_the_capacity_keep_the_queue_short() {
+    for announce in [Announce::Push, Announce::Ack] {
+        let mut scenario = told(announce, case_study("constant", 8, drain()));
+        scenario.duration = 120.0;
+        // Floors of 60 a second for consumers of 44, and a class without a floor that wants 40.
+        scenario.classes = vec![
+            Class { floor: 1.5, ..Class::new("kept", 40, 2.0) },
+            Class { weight: 0.0, ..Class::new("rest", 20, 2.0) },
+        ];
+        let outcome = outcome(&scenario, 1);
+        let what = format!("{announce:?}");
+        assert_within(&what, outcome.measure("mean_wait").unwrap(), 0.0, 1.0);
+        assert_within(&what, outcome.measure("waiting").unwrap(), 0.0, 44.0);
+        assert_within(&what, outcome.measure("class.rest.held_rate").unwrap(), 0.0, 0.2);
+    }
+}
+
+#[test]
+fn a_class_of_tiny_weight_recovers_after_an_overload() {
+    for (announce, weight) in [(Announce::Ack, 1e-6), (Announce::Ack, 0.0), (Announce::Push, 0.0)] {
+        let mut scenario = told(announce, case_study("constant", 8, drain()));
+        scenario.workload =
+            Workload { pattern: None, points: Some(vec![[0.0, 1.0], [0.3, 1.0], [0.31, 0.2]]) };
+        scenario.classes =
+            vec![Class::new("heavy", 40, 2.0), Class { weight, ..Class::new("light", 20, 2.0) }];
+        let outcome = outcome(&scenario, 1);
+        let held = outcome.series.iter().map(|point| point.rates[1]).fold(f64::MAX, f64::min);
+        assert_within("held back", held, 0.0199, 0.0201);
+        let last = outcome.series.last().unwrap();
+        assert_eq!(last.rates[1], 2.0, "{announce:?}: told its own rate again");
+        // 12 devices are left at their own rate of 2: after the longest interval of 50 s all have heard of it.
+        let late: Vec<f64> =
+            outcome.series.iter().filter(|p| p.time > 200.0).map(|point| point.arrivals).collect();
+        let mean = late.iter().sum::<f64>() / late.len() as f64;
+        assert_within("all send at their own rate", mean, 23.0, 24.5);
+    }
+}
+
+#[test]
 fn a_demand_aware_auto_scaler_waits_little_and_beats_the_others() {
     let coupled = |coupling, controller, instances| {
         let mut scenario = case_study("case-study", instances, controller);

@@ -125,6 +125,10 @@ fn mistakes_in_a_scenario_name_the_key_and_what_would_be_right() {
             SMALL.replace("rate = 2.0", "rate = 2.0, floor = 3.0"),
             "floor = 3 is refused: it must be from 0 to 2",
         ),
+        (
+            SMALL.replace("rate = 2.0", "rate = 2.0, ceiling = 0.0"),
+            "class \"a\": ceiling = 0 is refused: it must be from 0.000001",
+        ),
         (SMALL.replace("rate = 5.5", "rate = 5.5, speed = [[0.5, 0.0]]"), "a speed = 0"),
         (SMALL.replace("\"drain\"", "\"drain\", floor = 2"), "floor = 2 is refused"),
         (SMALL.replace("\"drain\"", "\"drain\", target_delay = -1"), "target_delay"),

@@ -192,7 +192,8 @@ impl Scenario {
             within(&key("rate"), class.rate, 1e-6, 1e6)?;
             within(&key("weight"), class.weight, 0.0, 1e6)?;
             within(&key("floor"), class.floor, 0.0, class.rate)?;
-            within(&key("ceiling"), class.ceiling.unwrap_or(class.rate), class.floor, 1e6)?;
+            // A device that may never send could never hear that it may again.
+            within(&key("ceiling"), class.ceiling.unwrap_or(class.rate), class.floor.max(1e-6), 1e6)?;
             within(&key("jitter"), class.jitter, 0.0, 1.0)?;
             within(&key("spread"), class.spread, 0.0, 1.0)?;
             within(&key("deaf"), class.deaf, 0.0, 1.0)?;
