@@ -49,20 +49,24 @@ const NOTES: [&str; 4] = [
 /// Runs the experiments of the paper.
 pub fn report(runs: usize, seed: u64, progress: &mut dyn FnMut(f64)) -> Report {
     let runs = runs.max(FEWEST_RUNS);
+    let (mut done, all) = (0.0, (runs * (TABLE_II.len() + TABLE_III.len() + 2)) as f64);
+    let mut run_done = || {
+        done += 1.0;
+        progress(done / all);
+    };
     let mut rows = Vec::new();
     let mut expected = Vec::new();
     for (table, printed) in [("II", TABLE_II), ("III", TABLE_III)] {
         for (kind, figures) in printed {
-            let runs = measure(kind, Losses::Poisson, runs, seed);
+            let runs = measure(kind, Losses::Poisson, runs, seed, &mut run_done);
             rows.extend(printed_rows(table, kind, figures, &runs));
-            progress(rows.len() as f64 / (COLUMNS.len() * (TABLE_II.len() + TABLE_III.len() + 2)) as f64);
             for (_, t_avg, tolerance) in EXPECTED.into_iter().filter(|expected| expected.0 == kind) {
                 expected.extend(expected_rows(kind, t_avg, tolerance, &runs));
             }
         }
     }
     rows.extend(expected);
-    rows.extend(figure_3(runs, seed));
+    rows.extend(figure_3(runs, seed, &mut run_done));
     Report { runs, rows, notes: NOTES.map(str::to_owned).to_vec() }
 }
 
@@ -157,10 +161,12 @@ struct Point {
     lost: f64,
 }
 
-fn measure(kind: Kind, losses: Losses, runs: usize, seed: u64) -> Vec<Run> {
-    let runs = 0..runs.max(1) as u64;
-    runs.filter_map(|run| Some(simulate(kind.build().ok()?, losses, &mut Seeded::stream(seed, run)).0))
-        .collect()
+fn measure(kind: Kind, losses: Losses, runs: usize, seed: u64, run_done: &mut dyn FnMut()) -> Vec<Run> {
+    let run = |run| {
+        run_done();
+        Some(simulate(kind.build().ok()?, losses, &mut Seeded::stream(seed, run)).0)
+    };
+    (0..runs as u64).filter_map(run).collect()
 }
 
 /// One client that makes its checks in virtual time: its figures, and each check for those who draw them.
@@ -229,9 +235,10 @@ fn expected_rows(kind: Kind, t_avg: f64, tolerance: f64, runs: &[Run]) -> [Row; 
 }
 
 /// Figure 3: the sawtooth is higher with uniform losses than with Poisson ones.
-fn figure_3(runs: usize, seed: u64) -> [Row; 1] {
-    let peak = |losses| {
-        Sample::new(measure(Kind::Adaptive(20), losses, runs, seed).iter().map(|run| run.peak)).mean()
+fn figure_3(runs: usize, seed: u64, run_done: &mut dyn FnMut()) -> [Row; 1] {
+    let mut peak = |losses| {
+        let runs = measure(Kind::Adaptive(20), losses, runs, seed, run_done);
+        Sample::new(runs.iter().map(|run| run.peak)).mean()
     };
     let ratio = peak(Losses::Uniform) / peak(Losses::Poisson);
     [Row::within(["003", "figure 3", "adaptive", "peak_uniform_over_poisson"], None, ratio, 1.0, 2.0)]
@@ -259,6 +266,13 @@ mod tests {
             let odd: Vec<_> = odd.map(|row| (row.row.as_str(), row.column.as_str())).collect();
             assert_eq!(odd, [("multiplicative", "lambda_avg"), ("adaptive, delta 25", "t_avg")]);
         }
+    }
+
+    #[test]
+    fn progress_grows_up_to_the_whole() {
+        let mut shares = Vec::new();
+        report(100, 1, &mut |share| shares.push(share));
+        assert!(shares.is_sorted() && shares.last() == Some(&1.0), "{shares:?}");
     }
 
     #[test]

@@ -68,9 +68,15 @@ pub fn report(runs: usize, seed: u64, progress: &mut dyn FnMut(f64)) -> Report {
     let runs = runs.max(FEWEST_RUNS);
     let printed: Vec<Printed> = TABLE_II.into_iter().map(Printed::new).collect();
     let mut rows: Vec<Row> = printed.iter().flat_map(predicted).collect();
-    for (done, row) in printed.iter().enumerate() {
-        progress(done as f64 / (printed.len() + 1) as f64);
-        rows.extend(measured(row, &measure(row, runs, seed)));
+    let (mut done, all) = (0.0, (runs * printed.len()) as f64 * f64::from(CHECKS));
+    for row in &printed {
+        let runs = measure(row, runs, seed, &mut |_, _| {
+            done += 1.0;
+            if done % f64::from(CHECKS) == 0.0 {
+                progress(done / all);
+            }
+        });
+        rows.extend(measured(row, &runs));
     }
     rows.extend(beyond(runs, seed));
     let mut notes = NOTES.map(str::to_owned).to_vec();
@@ -209,8 +215,8 @@ fn predicted(row: &Printed) -> Vec<Row> {
     ]
 }
 
-fn measure(row: &Printed, runs: usize, seed: u64) -> Vec<Run> {
-    divided(row.measured_step(), row.divisor, row.gaps(), runs, seed)
+fn measure(row: &Printed, runs: usize, seed: u64, watch: &mut dyn FnMut(f64, f64)) -> Vec<Run> {
+    watched(row.measured_step(), row.divisor, row.gaps(), runs, seed, watch)
 }
 
 /// Runs of 100 checks with the divided decrease.
