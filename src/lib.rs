@@ -35,4 +35,5 @@ pub mod cli;
 pub mod config;
 pub mod gateway;
 pub mod listen;
+pub mod sim;
 pub mod wire;

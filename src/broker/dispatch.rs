@@ -40,7 +40,7 @@ pub fn run(broker: Arc<Broker>, mut outlet: Outlet) {
 struct Dispatcher {
     broker: Arc<Broker>,
     /// Matches of recent topics, as of `generation` of the tree.
-    plans: HashMap<Box<str>, Plan>,
+    plans: HashMap<Box<[u8]>, Plan>,
     generation: u64,
     /// What goes to each target at the end of this turn.
     pending: Vec<Pending>,
@@ -113,12 +113,14 @@ impl Dispatcher {
         }
     }
 
-    fn plan(&mut self, topic: &str) -> Plan {
+    fn plan(&mut self, topic: &[u8]) -> Plan {
         if let Some(plan) = self.plans.get(topic) {
             return Arc::clone(plan);
         }
+        // it was text when it was accepted
+        let name = std::str::from_utf8(topic).unwrap_or_default();
         let mut found: Vec<Arc<Subscription>> = Vec::new();
-        self.broker.tree.read().each_match(topic, |subscription| found.push(Arc::clone(subscription)));
+        self.broker.tree.read().each_match(name, |subscription| found.push(Arc::clone(subscription)));
         let plan: Plan = group_by_target(found).into();
         if self.plans.len() >= CACHE {
             self.plans.clear();

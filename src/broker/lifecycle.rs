@@ -35,7 +35,7 @@ pub(super) struct Owner {
 impl Broker {
     /// Gives a client its session: the one it had, or a new one. A connection that owned it is told to leave.
     pub(super) fn attach(&self, client_id: &str, owner: Owner) -> Attached {
-        let connection = self.next_number();
+        let connection = self.next_connection();
         let mut sessions = self.registry.sessions.lock();
         let known = sessions.get(client_id).cloned();
         if let Some(session) = known {
@@ -53,7 +53,7 @@ impl Broker {
             state.connection = connection;
             self.end(&session, &mut state);
         }
-        let session = Arc::new(Session::new(self.next_number(), client_id.into()));
+        let session = Arc::new(Session::new(self.next_session(), client_id.into()));
         {
             let mut state = session.state.lock();
             state.connection = connection;

@@ -66,7 +66,8 @@ pub struct Broker {
     generation: AtomicU64,
     retained: RwLock<Retained>,
     ordinal: AtomicU64,
-    numbers: AtomicU64,
+    connections: AtomicU64,
+    session_numbers: AtomicU64,
     registry: Registry,
     gates: Gates,
     groups: Mutex<HashMap<Arc<str>, Arc<Group>>>,
@@ -97,7 +98,8 @@ impl Broker {
             generation: AtomicU64::new(1),
             retained: RwLock::default(),
             ordinal: AtomicU64::new(1),
-            numbers: AtomicU64::new(1),
+            connections: AtomicU64::new(1),
+            session_numbers: AtomicU64::new(1),
             registry: Registry::default(),
             gates: Gates::default(),
             groups: Mutex::default(),
@@ -152,8 +154,13 @@ impl Broker {
         self.ordinal.fetch_add(1, Ordering::AcqRel)
     }
 
-    fn next_number(&self) -> u64 {
-        self.numbers.fetch_add(1, Ordering::Relaxed)
+    fn next_connection(&self) -> u64 {
+        self.connections.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Sessions are counted on their own: their numbers spread publishers over the spine's shards.
+    fn next_session(&self) -> u64 {
+        self.session_numbers.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Retains a message if it is to be, and returns the moment at which it was accepted.

@@ -134,12 +134,12 @@ struct Inner {
     /// When the last brief hold ends.
     brief_until: Millis,
     service: Service,
+    /// What waited when the consumer came back: old through no fault of its, so it makes nobody wait.
+    backlog: usize,
 }
 
-/// A QoS 0 consumer may hold publishers if it empties a full queue within so many holds...
-const FAST_HOLDS: u64 = 5;
-/// ...and took something within this time.
-const HESITATION: Millis = 1000;
+/// A QoS 0 consumer may hold publishers if it empties a full queue within so many holds.
+const FAST_HOLDS: u64 = 10;
 
 #[derive(Debug, Default)]
 struct HeldGates {
@@ -162,6 +162,7 @@ impl Queue {
             flow: Flow::default(),
             brief_until: 0,
             service: Service::default(),
+            backlog: 0,
         }))
     }
 
@@ -228,6 +229,7 @@ impl Queue {
         let taken = out.len() - before;
         if taken > 0 {
             inner.flow.departed += taken as u64;
+            inner.backlog = inner.backlog.saturating_sub(taken);
             inner.made_progress(now);
             let (departed, empty) = (inner.flow.departed, inner.entries.is_empty());
             inner.service.took(now, departed, empty);
@@ -307,6 +309,9 @@ impl Queue {
     /// The consumer connected.
     pub fn connect(&self, now: Millis) {
         let mut inner = self.0.lock();
+        if !inner.connected {
+            inner.backlog = inner.entries.len();
+        }
         inner.connected = true;
         inner.stalled = false;
         inner.progress = now;
@@ -387,14 +392,14 @@ impl Inner {
 
     fn fuller_than(&self, now: Millis, messages: usize, bytes: usize, delay: Millis) -> bool {
         let depth = self.entries.len();
-        // the last in the queue will be late, or the first one is
-        let late =
-            |head: &Entry| now.saturating_sub(head.since) > delay || depth > self.service.takes_within(delay);
+        let fresh = depth.saturating_sub(self.backlog);
+        // the first in the queue is late, or the last will be
+        let late = |head: &Entry| self.backlog == 0 && now.saturating_sub(head.since) > delay;
         depth > messages
             || self.bytes > bytes
             || self.policy == HoldPolicy::WhileProgress
-                && depth > MIN_DEPTH
-                && self.entries.front().is_some_and(late)
+                && fresh > MIN_DEPTH
+                && (self.entries.front().is_some_and(late) || fresh > self.service.takes_within(delay))
     }
 
     fn may_hold(&self, now: Millis, limits: &Limits) -> bool {
@@ -406,7 +411,7 @@ impl Inner {
             HoldPolicy::Never => false,
             // only a fast consumer, which may hesitate for a moment: a slow or dead one must not slow a fleet
             HoldPolicy::Briefly => {
-                now.saturating_sub(self.progress) <= HESITATION
+                now.saturating_sub(self.progress) <= limits.progress
                     && self.service.takes_within(FAST_HOLDS * limits.brief) >= limits.messages
             }
         }

@@ -38,7 +38,6 @@ impl Broker {
         } else {
             self.subscribe_alone(session, state, filter, path, identifier, replaced_since);
         }
-        self.update_policy(session, state);
         ReasonCode(filter.qos as u8)
     }
 
@@ -118,7 +117,6 @@ impl Broker {
             state.retained = VecDeque::new();
         }
         self.forget(session, &path, &subscription);
-        self.update_policy(session, state);
         ReasonCode::SUCCESS
     }
 
@@ -150,8 +148,8 @@ impl Broker {
         }
     }
 
-    /// Whom the session's queue may hold follows from what it subscribes to.
-    fn update_policy(&self, session: &Arc<Session>, state: &State) {
+    /// Whom the session's queue may hold follows from what it subscribes to; to be called when that has changed.
+    pub(super) fn update_policy(&self, session: &Arc<Session>, state: &State) {
         let never = &self.settings.queue.never_hold;
         let mut policy = HoldPolicy::Never;
         for (path, subscription) in &state.subscriptions {

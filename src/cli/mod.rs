@@ -20,6 +20,7 @@ pub use passwd::PasswdError;
 use crate::admin::AdminError;
 use crate::config::{ConfigError, Loaded, Sources, load};
 use crate::listen::ListenError;
+use crate::sim::command::{ReproduceArgs, SimArgs, SimError, run_reproduce, run_sim};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,6 +30,8 @@ Examples:
   tidegate check --config tidegate.toml           look for mistakes, start nothing
   tidegate passwd users.txt alice                 add a user or change the password
   echo secret | tidegate passwd users.txt alice   the same in a script
+  tidegate sim config/scenarios/case-study.toml   try a control loop in virtual time
+  tidegate reproduce all                          the papers' tables again
 
 Settings: built-in defaults < file < environment < --set. The key listen.mqtt is TIDEGATE_LISTEN__MQTT in the
 environment. Without --config, ./tidegate.toml or else /etc/tidegate/tidegate.toml is read if it exists.
@@ -54,6 +57,10 @@ enum Command {
     Check(Configuration),
     /// Add a user to a users file, change a password, or delete a user
     Passwd(passwd::Passwd),
+    /// Run a scenario in virtual time
+    Sim(SimArgs),
+    /// Compute the tables and figures of the papers again
+    Reproduce(ReproduceArgs),
 }
 
 /// Where the configuration comes from.
@@ -91,6 +98,9 @@ pub enum CliError {
     /// The users file was not changed.
     #[error(transparent)]
     Passwd(#[from] PasswdError),
+    /// A simulation failed, or came out otherwise than expected.
+    #[error(transparent)]
+    Sim(#[from] SimError),
     /// The operating system refused something.
     #[error("{0}: {1}")]
     System(&'static str, std::io::Error),
@@ -115,6 +125,8 @@ impl Cli {
             Command::Serve(configuration) => serve::serve(&configuration.load()?),
             Command::Check(configuration) => check::check(&configuration.load()?, &mut std::io::stdout()),
             Command::Passwd(passwd) => Ok(passwd.run()?),
+            Command::Sim(args) => Ok(run_sim(&args, &mut std::io::stdout())?),
+            Command::Reproduce(args) => Ok(run_reproduce(&args, &mut std::io::stdout())?),
         }
     }
 }

@@ -68,6 +68,7 @@ impl Hook for AccessHook {
         if self.grants.may(Action::Subscribe, subscribe.filter) {
             return Verdict::Continue;
         }
-        Verdict::Refuse(Refusal::not_authorized("no rule allows to subscribe to all of this filter"))
+        // not 0x87: SUBACK says the same in both versions, and nothing about what the rules guard
+        Verdict::Refuse(Refusal::unspecified("no rule allows to subscribe to all of this filter"))
     }
 }

@@ -207,6 +207,11 @@ impl Refusal {
         Self { code: 0x86, reason: "bad user name or password".into(), retry_after: None }
     }
 
+    /// 0x80: no, without saying why.
+    pub fn unspecified(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self { code: 0x80, reason: reason.into(), retry_after: None }
+    }
+
     /// 0x87: the client is not authorised to do this.
     pub fn not_authorized(reason: impl Into<Cow<'static, str>>) -> Self {
         Self { code: 0x87, reason: reason.into(), retry_after: None }

@@ -44,6 +44,7 @@ impl Connection {
             }
             progress = true;
         }
+        self.broker.stats.delivered.add(std::mem::take(&mut self.delivered));
         progress
     }
 
@@ -106,7 +107,7 @@ impl Connection {
         };
         let written = self.encoder.publish(&mut self.output, &publish);
         if written {
-            self.broker.stats.delivered.add(1);
+            self.delivered += 1;
         } else {
             if let Naming::Introduce(_) = naming {
                 self.outbound_aliases.forget(message.topic());

@@ -45,7 +45,10 @@ pub(super) async fn accept(broker: Arc<Broker>, mut stream: Stream) -> Option<Co
         problem_information: connect.request_problem_information,
     };
     let certificate = stream.certificate().map(str::to_owned);
-    match admit(&broker, stream.peer(), certificate, &connect).await {
+    let admission =
+        tokio::time::timeout(patience, admit(&broker, stream.peer(), certificate, &connect)).await;
+    let busy = |_| Err(Refused::new(ReasonCode::SERVER_BUSY, "checking the credentials took too long"));
+    match admission.unwrap_or_else(busy) {
         Ok(admitted) => Some(establish(broker, stream, input, encoder, *connect, admitted)),
         Err(refusal) => {
             broker.stats.connects_refused.add(1);
@@ -254,6 +257,7 @@ fn establish(
         inbound_aliases: InboundAliases::default(),
         outbound_aliases,
         resend,
+        delivered: 0,
         ending: Ending::No,
         will: true,
         broker,

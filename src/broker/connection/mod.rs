@@ -98,6 +98,8 @@ struct Connection {
     outbound_aliases: OutboundAliases,
     /// Identifiers to be sent again on a resumed session, in order.
     resend: VecDeque<u16>,
+    /// Messages written and not yet counted for all.
+    delivered: u64,
     ending: Ending,
     /// The will counts unless the client says goodbye.
     will: bool,

@@ -290,6 +290,7 @@ impl Connection {
                 Verdict::Delay(_) | Verdict::Drop => ReasonCode::UNSPECIFIED_ERROR,
             });
         }
+        self.broker.update_policy(&self.session, state);
         self.encoder.suback(&mut self.output, subscribe.packet_id, &codes);
     }
 
@@ -299,6 +300,7 @@ impl Connection {
             codes.push(self.broker.unsubscribe(&self.session, state, filter));
             self.hooks.on_unsubscribe(filter);
         }
+        self.broker.update_policy(&self.session, state);
         self.encoder.unsuback(&mut self.output, unsubscribe.packet_id, &codes);
     }
 

@@ -75,6 +75,22 @@ fn a_queue_longer_than_its_consumer_takes_in_time_holds_its_publishers() {
 }
 
 #[test]
+fn what_waited_for_an_absent_consumer_holds_nobody() {
+    let limits = Limits { offline_messages: 90, ..limits() };
+    let queue = Queue::new(HoldPolicy::WhileProgress);
+    queue.push(entries(QoS::AtLeastOnce, 90, 1), 1, &limits);
+    queue.connect(60_000);
+    assert!(!queue.push(entries(QoS::AtLeastOnce, 5, 60_001), 60_001, &limits).over);
+    take(&queue, 50, 60_002);
+    assert!(!queue.push(entries(QoS::AtLeastOnce, 5, 60_003), 60_003, &limits).over, "40 old ones are left");
+    take(&queue, 40, 60_004);
+    assert!(
+        queue.push(entries(QoS::AtLeastOnce, 40, 60_200), 60_200, &limits).over,
+        "these came while it was there"
+    );
+}
+
+#[test]
 fn without_progress_a_queue_lets_go_and_drops_its_oldest() {
     let queue = Queue::new(HoldPolicy::WhileProgress);
     queue.connect(1);
@@ -101,11 +117,11 @@ fn a_fast_qos_0_queue_holds_briefly_each_time() {
     assert!(gate.held(20).is_some());
     assert!(gate.held(21).is_none());
     assert!(queue.push(entries(QoS::AtMostOnce, 1, 30), 30, &limits()).over, "it hesitates");
-    assert!(!queue.push(entries(QoS::AtMostOnce, 1, 1002), 1002, &limits()).over, "it is dead");
-    take(&queue, 60, 1003);
-    hold(1003);
-    take(&queue, 1000, 1004);
-    assert!(gate.held(1004).is_none(), "an empty queue lets go at once");
+    assert!(!queue.push(entries(QoS::AtMostOnce, 1, 10_002), 10_002, &limits()).over, "it is dead");
+    take(&queue, 100, 10_003);
+    hold(10_003);
+    take(&queue, 1000, 10_004);
+    assert!(gate.held(10_004).is_none(), "an empty queue lets go at once");
 }
 
 #[test]
@@ -114,7 +130,7 @@ fn a_slow_qos_0_queue_holds_nobody() {
     queue.connect(1);
     queue.push(entries(QoS::AtMostOnce, 101, 1), 1, &limits());
     for now in 2..=42 {
-        take(&queue, usize::from(now % 2 == 0), now); // one in two milliseconds: 200 for a full queue
+        take(&queue, usize::from(now % 4 == 0), now); // one in four milliseconds: 400 for a full queue
     }
     assert!(!queue.push(entries(QoS::AtMostOnce, 100, 42), 42, &limits()).over);
 }

@@ -1,0 +1,276 @@
+//! What the simulator must show, over seeds, sizes and workloads.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use super::scenario::{
+    Announce, AutoscaleSettings, Class, ConsumerSettings, ControllerSettings, CouplingName, LoopSettings,
+    Service, Workload,
+};
+use super::{Outcome, Scenario, run};
+
+/// The case study's devices and instances under a controller.
+fn case_study(pattern: &str, instances: u32, controller: ControllerSettings) -> Scenario {
+    Scenario {
+        name: pattern.to_owned(),
+        about: String::new(),
+        seed: 1,
+        duration: 330.0,
+        workload: Workload { pattern: Some(pattern.to_owned()), points: None },
+        classes: vec![Class::new("heating", 40, 2.0)],
+        consumers: ConsumerSettings::new(instances, 5.5),
+        delays: LoopSettings::default(),
+        controller,
+        autoscale: None,
+        queue_limit: 1_000_000,
+        expect: Default::default(),
+    }
+}
+
+/// The same with so many times the devices, and instances that are as many times as fast.
+fn larger(mut scenario: Scenario, factor: u32) -> Scenario {
+    scenario.classes[0].devices *= factor;
+    scenario.consumers.rate *= f64::from(factor);
+    scenario
+}
+
+fn told(announce: Announce, mut scenario: Scenario) -> Scenario {
+    scenario.delays.announce = announce;
+    scenario
+}
+
+fn phase() -> ControllerSettings {
+    ControllerSettings::Phase(Default::default())
+}
+
+fn drain() -> ControllerSettings {
+    ControllerSettings::Drain(Default::default())
+}
+
+fn outcome(scenario: &Scenario, seed: u64) -> Outcome {
+    let outcome = run(scenario, seed, &mut |_| {}).unwrap();
+    let get = |name| outcome.measure(name).unwrap();
+    assert_eq!(get("sent"), get("processed") + get("waiting") + get("dropped"), "messages are conserved");
+    outcome
+}
+
+/// The mean of a measure over seeds.
+fn mean(scenario: &Scenario, seeds: std::ops::Range<u64>, measure: &str) -> f64 {
+    let count = (seeds.end - seeds.start) as f64;
+    seeds.map(|seed| outcome(scenario, seed).measure(measure).unwrap()).sum::<f64>() / count
+}
+
+#[track_caller]
+fn assert_within(what: &str, value: f64, low: f64, high: f64) {
+    assert!((low..=high).contains(&value), "{what}: {value} is not from {low} to {high}");
+}
+
+#[test]
+fn the_papers_controller_on_the_case_study() {
+    for instances in 4..=10 {
+        let scenario = told(Announce::Ack, case_study("case-study", instances, phase()));
+        for seed in 1..=4 {
+            let outcome = outcome(&scenario, seed);
+            let what = format!("{instances} instances, seed {seed}");
+            assert_within(&what, outcome.measure("processed_share").unwrap(), 0.985, 1.01);
+        }
+        assert_within(&format!("{instances} instances"), mean(&scenario, 1..5, "mean_wait"), 0.0, 0.25);
+    }
+}
+
+#[test]
+fn the_drain_controller_on_the_case_study() {
+    for announce in [Announce::Push, Announce::Ack] {
+        // With 3 instances and acknowledgements alone, a device hears of a new rate every 2.4 s: 0.25 s is the mean then.
+        let fewest = if announce == Announce::Push { 3 } else { 4 };
+        for instances in fewest..=10 {
+            let scenario = told(announce, case_study("case-study", instances, drain()));
+            for seed in 1..=4 {
+                let outcome = outcome(&scenario, seed);
+                let what = format!("{announce:?}, {instances} instances, seed {seed}");
+                assert_within(&what, outcome.measure("processed_share").unwrap(), 0.995, 1.01);
+                assert_within(&what, outcome.measure("mean_wait").unwrap(), 0.0, 0.25);
+            }
+        }
+    }
+}
+
+#[test]
+fn drain_is_never_worse_than_the_paper_whatever_the_workload() {
+    for pattern in ["early-peak", "steep-peak", "slow-swell", "case-study"] {
+        for instances in [4, 6, 7, 9] {
+            let paper = mean(&case_study(pattern, instances, phase()), 1..5, "processed");
+            let ours = mean(&case_study(pattern, instances, drain()), 1..5, "processed");
+            assert_within(&format!("{pattern}, {instances} instances"), ours / paper, 0.998, 1.05);
+        }
+    }
+}
+
+#[test]
+fn drain_comes_near_the_limit_on_random_workloads_with_jitter() {
+    for seed in 1..=12 {
+        let mut scenario = case_study("random", 6, drain());
+        scenario.classes[0].jitter = 0.2;
+        let paper = outcome(&Scenario { controller: phase(), ..scenario.clone() }, seed);
+        let ours = outcome(&scenario, seed);
+        let what = format!("seed {seed}");
+        assert_within(&what, ours.measure("processed_share").unwrap(), 0.993, 1.03);
+        assert_within(&what, ours.measure("mean_wait").unwrap(), 0.0, 0.35);
+        assert_within(
+            &what,
+            ours.measure("processed").unwrap() / paper.measure("processed").unwrap(),
+            0.99,
+            1.1,
+        );
+    }
+}
+
+#[test]
+fn size_does_not_matter() {
+    for factor in [2, 10, 50] {
+        let what = format!("{factor} times as large");
+        let ours = outcome(&larger(case_study("case-study", 6, drain()), factor), 3);
+        assert_within(&what, ours.measure("processed_share").unwrap(), 0.998, 1.005);
+        assert_within(&what, ours.measure("mean_wait").unwrap(), 0.0, 0.15);
+        let paper = told(Announce::Ack, larger(case_study("case-study", 6, phase()), factor));
+        assert_within(&what, outcome(&paper, 3).measure("processed_share").unwrap(), 0.98, 1.01);
+    }
+}
+
+#[test]
+fn a_hundred_thousand_devices_that_send_once_in_a_minute() {
+    let mut scenario = case_study("case-study", 30, drain());
+    scenario.classes[0] = Class::new("meters", 100_000, 1.0 / 60.0);
+    scenario.consumers.rate = 22.0;
+    let outcome = outcome(&scenario, 1);
+    assert_within("share", outcome.measure("processed_share").unwrap(), 0.995, 1.005);
+    assert_within("wait", outcome.measure("mean_wait").unwrap(), 0.0, 0.15);
+    assert!(outcome.events > 200_000);
+}
+
+#[test]
+fn random_processing_times_cost_little() {
+    let mut scenario = larger(case_study("case-study", 6, drain()), 5);
+    scenario.consumers.service = Service::Exponential;
+    assert_within("share", mean(&scenario, 1..5, "processed_share"), 0.99, 1.01);
+    assert_within("wait", mean(&scenario, 1..5, "mean_wait"), 0.0, 0.25);
+}
+
+#[test]
+fn weights_floors_and_ceilings_hold_under_overload() {
+    let class = |name: &str, weight: f64, floor: f64, ceiling: Option<f64>| Class {
+        weight,
+        floor,
+        ceiling,
+        ..Class::new(name, 20, 2.0)
+    };
+    for seed in 1..=3 {
+        for factor in [1, 20] {
+            let mut scenario = case_study("constant", 8, drain());
+            scenario.duration = 120.0;
+            scenario.classes = vec![
+                class("heavy", 4.0, 0.0, None),
+                class("light", 1.0, 0.0, None),
+                class("kept", 1.0, 0.6, None),
+                class("capped", 4.0, 0.0, Some(0.2)),
+            ];
+            scenario.classes.iter_mut().for_each(|class| class.devices *= factor);
+            scenario.consumers.rate *= f64::from(factor);
+            let outcome = outcome(&scenario, seed);
+            let held = |name: &str| outcome.measure(&format!("class.{name}.held_rate")).unwrap();
+            assert_within("weight 4 against 1", held("heavy") / held("light"), 3.8, 4.2);
+            assert_within("the floor", held("kept"), 0.59, 0.65);
+            assert_within("the ceiling", held("capped"), 0.19, 0.21);
+            // 44 a second less 12 for the floors and 4 for the capped class, for 20 devices of weight 4 and 20 of 1.
+            assert_within("what is left is used", held("heavy"), 1.08, 1.2);
+            assert_within(
+                "all of the processing rate is used",
+                outcome.measure("held_use").unwrap(),
+                0.99,
+                1.01,
+            );
+        }
+    }
+}
+
+#[test]
+fn a_demand_aware_auto_scaler_waits_little_and_beats_the_others() {
+    let coupled = |coupling, controller, instances| {
+        let mut scenario = case_study("case-study", instances, controller);
+        scenario.autoscale = Some(AutoscaleSettings { coupling, ..AutoscaleSettings::default() });
+        scenario
+    };
+    for instances in 3..=10 {
+        let ours = coupled(CouplingName::DemandAware, drain(), instances);
+        let state_aware = coupled(CouplingName::StateAware, phase(), instances);
+        let what = format!("{instances} instances");
+        assert_within(&what, mean(&ours, 1..4, "mean_wait"), 0.0, 0.25);
+        assert_within(&what, mean(&ours, 1..4, "processed_share"), 0.98, 1.01);
+        let ratio = mean(&ours, 1..4, "processed") / mean(&state_aware, 1..4, "processed");
+        assert_within(&what, ratio, 0.998, 1.2);
+    }
+}
+
+#[test]
+fn an_overload_based_auto_scaler_is_off_while_devices_are_held_back() {
+    let threshold = super::scenario::PhaseSettings { threshold_depth: Some(250), ..Default::default() };
+    let mut scenario = case_study("case-study", 6, ControllerSettings::Phase(threshold));
+    scenario.autoscale =
+        Some(AutoscaleSettings { coupling: CouplingName::OverloadBased, ..AutoscaleSettings::default() });
+    let outcome = outcome(&scenario, 1);
+    let held = outcome.series.windows(2).filter(|pair| pair.iter().all(|point| point.phase != "idle"));
+    // Instances that were asked for before may still start.
+    let changes = held.filter(|pair| pair[0].instances != pair[1].instances).count();
+    assert!(changes <= 2, "{changes} changes while devices were held back");
+}
+
+#[test]
+fn consumers_that_slow_down_and_recover_are_followed() {
+    let mut scenario = case_study("constant", 16, drain());
+    scenario.consumers.speed = vec![[0.3, 0.3], [0.6, 1.0]];
+    let outcome = outcome(&scenario, 1);
+    assert_within("share", outcome.measure("processed_share").unwrap(), 0.985, 1.01);
+    assert_within("wait", outcome.measure("mean_wait").unwrap(), 0.0, 0.25);
+}
+
+#[test]
+fn devices_that_never_listen_cost_the_others_but_not_the_queue() {
+    let mut scenario = case_study("constant", 8, drain());
+    scenario.classes[0].deaf = 0.2;
+    let outcome = outcome(&scenario, 1);
+    assert_within("share", outcome.measure("processed_share").unwrap(), 0.99, 1.01);
+    assert_within("wait", outcome.measure("mean_wait").unwrap(), 0.0, 1.5);
+}
+
+#[test]
+fn a_bounded_queue_drops_and_counts() {
+    let mut scenario = case_study("constant", 6, ControllerSettings::None);
+    scenario.queue_limit = 100;
+    let outcome = outcome(&scenario, 1);
+    assert_eq!(outcome.measure("max_depth").unwrap(), 100.0);
+    assert!(outcome.measure("dropped").unwrap() > 10_000.0);
+}
+
+#[test]
+fn the_limit_is_the_integral_of_the_lesser_of_demand_and_capacity() {
+    let outcome = outcome(&case_study("constant", 6, ControllerSettings::None), 1);
+    assert!((outcome.measure("limit").unwrap() - 33.0 * 330.0).abs() < 1e-6);
+    assert!((outcome.measure("offered").unwrap() - 80.0 * 330.0).abs() < 1e-6);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_and_another_seed_others() {
+    for controller in [ControllerSettings::None, phase(), drain()] {
+        let scenario = case_study("random", 5, controller);
+        let bytes = |seed| serde_json::to_vec(&outcome(&scenario, seed)).unwrap();
+        assert_eq!(bytes(5), bytes(5));
+        assert_ne!(bytes(5), bytes(6));
+    }
+}
+
+#[test]
+fn an_empty_world_runs() {
+    let mut scenario = case_study("constant", 1, drain());
+    scenario.classes[0].devices = 0;
+    let outcome = outcome(&scenario, 1);
+    assert_eq!(outcome.measure("processed"), Some(0.0));
+    assert_eq!(outcome.measure("processed_share"), Some(0.0));
+}

@@ -1,0 +1,358 @@
+//! Runs a scenario in virtual time: from event to event, as fast as the machine can.
+
+use std::collections::VecDeque;
+
+use tidegate_control::allocate::{self, Claim};
+use tidegate_control::autoscale::{InstanceRate, Scaler, Signals};
+use tidegate_control::flow::Reading;
+use tidegate_control::overload::{Controller, Decision, Load, Phase};
+use tidegate_control::random::Seeded;
+use tidegate_control::time::{Moment, Span};
+
+use super::consumers::Consumers;
+use super::fleet::{Fleet, Habits, Hears};
+use super::outcome::{ClassSums, Outcome, Point, Sums};
+use super::pattern::Pattern;
+use super::queue::Queue;
+use super::scenario::{Announce, ControllerSettings, Scenario, ScenarioError, Service};
+
+/// How often devices connect and disconnect.
+const STEP: Span = Span::from_millis(100);
+/// Points that a series has at most.
+const MAX_POINTS: f64 = 1000.0;
+
+/// Runs a scenario with a seed; `progress` hears the share that is done, once in each control period.
+pub fn run(scenario: &Scenario, seed: u64, progress: &mut dyn FnMut(f64)) -> Result<Outcome, ScenarioError> {
+    scenario.check()?;
+    let mut world = World::new(scenario, seed)?;
+    world.run(progress);
+    Ok(world.outcome(seed))
+}
+
+/// All that exists while a scenario runs.
+struct World<'a> {
+    scenario: &'a Scenario,
+    pattern: Pattern,
+    now: Moment,
+    end: Moment,
+    /// Two fleets for each class: those that listen and those that never do.
+    fleets: Vec<Fleet>,
+    queue: Queue,
+    controller: Option<Box<dyn Controller + Send>>,
+    decision: Decision,
+    /// The rate that the controller wants for a device of each class.
+    rates: Vec<f64>,
+    /// The rate that was announced last.
+    announced: Vec<f64>,
+    /// Announcements under way: when they arrive, for which class, what rate.
+    announcements: VecDeque<(Moment, usize, f64)>,
+    scaler: Option<Scaler>,
+    instance_rate: InstanceRate,
+    /// When instances that were asked for are ready.
+    starting: VecDeque<Moment>,
+    sums: Sums,
+    series: Vec<Point>,
+    sampled: Sampled,
+}
+
+/// What was counted up to the last point of the series.
+#[derive(Default)]
+struct Sampled {
+    at: Moment,
+    sent: u64,
+    processed: u64,
+}
+
+impl<'a> World<'a> {
+    fn new(scenario: &'a Scenario, seed: u64) -> Result<Self, ScenarioError> {
+        let refused = |error: tidegate_control::Invalid| ScenarioError::Value {
+            key: error.key.to_owned(),
+            problem: error.to_string(),
+        };
+        let controller =
+            scenario.controller_config()?.map(|config| config.build()).transpose().map_err(refused)?;
+        let scaler = scenario.scaler_config()?.map(|config| config.build()).transpose().map_err(refused)?;
+        let own_rates: Vec<f64> = scenario.classes.iter().map(|class| class.rate).collect();
+        let instances = scaler.as_ref().map_or(scenario.consumers.instances, Scaler::instances);
+        let consumers = Consumers::new(
+            instances,
+            scenario.consumers.rate,
+            scenario.consumers.service == Service::Exponential,
+            scenario.consumers.speed.is_empty(),
+            Seeded::stream(seed, 1),
+        );
+        let sums = Sums { classes: vec![ClassSums::default(); own_rates.len()], ..Sums::default() };
+        Ok(Self {
+            pattern: scenario.pattern(seed)?,
+            now: Moment::START,
+            end: Moment::from_secs_f64(scenario.duration),
+            fleets: fleets(scenario, seed),
+            queue: Queue::new(scenario.queue_limit as usize, consumers),
+            controller,
+            decision: Decision { phase: Phase::Idle, total: 0.0 },
+            rates: own_rates.clone(),
+            announced: own_rates,
+            announcements: VecDeque::new(),
+            scaler,
+            instance_rate: InstanceRate::default(),
+            starting: VecDeque::new(),
+            sums,
+            series: Vec::new(),
+            sampled: Sampled::default(),
+            scenario,
+        })
+    }
+
+    fn run(&mut self, progress: &mut dyn FnMut(f64)) {
+        let period = Span::from_secs_f64(self.scenario.delays.period);
+        let (mut next_step, mut next_tick) = (Moment::START, Moment::START + period);
+        while self.now < self.end {
+            if self.now >= next_step {
+                self.connect(STEP.min(self.end.since(self.now)));
+                next_step += STEP;
+            }
+            if self.now >= next_tick {
+                self.tick();
+                progress(self.now.as_secs_f64() / self.scenario.duration);
+                next_tick += period;
+            }
+            self.deliver_announcements();
+            self.start_instances();
+            let arrival = self.announcements.front().map_or(Moment::END, |(at, _, _)| *at);
+            let ready = self.starting.front().copied().unwrap_or(Moment::END);
+            let until = next_step.min(next_tick).min(arrival).min(ready).min(self.end);
+            self.send_until(until);
+            self.now = until;
+        }
+        self.queue.serve(self.now, &mut self.sums);
+        self.tick();
+    }
+
+    /// Sends what is due, in the order of time over all fleets.
+    fn send_until(&mut self, until: Moment) {
+        let held = self.decision.phase != Phase::Idle;
+        loop {
+            let due = self.fleets.iter_mut().enumerate();
+            let due = due.filter_map(|(index, fleet)| fleet.next_before(until).map(|at| (at, index)));
+            let Some((at, index)) = due.min() else { break };
+            self.fleets[index].send();
+            let class = &mut self.sums.classes[index / 2];
+            class.sent += 1;
+            class.held_sent += u64::from(held);
+            self.sums.sent += 1;
+            self.queue.arrive(at, index / 2, &mut self.sums);
+        }
+        self.queue.serve(until, &mut self.sums);
+    }
+
+    /// Connects and disconnects devices as the pattern says, and adds up what the next step could bring.
+    fn connect(&mut self, step: Span) {
+        let share = self.pattern.share(self.now.as_secs_f64() / self.scenario.duration);
+        for (index, class) in self.scenario.classes.iter().enumerate() {
+            let devices = (f64::from(class.devices) * share).round() as u32;
+            let deaf = (f64::from(devices) * class.deaf).round() as u32;
+            self.fleets[2 * index].resize(self.now, devices - deaf);
+            self.fleets[2 * index + 1].resize(self.now, deaf);
+        }
+        if !self.scenario.consumers.speed.is_empty() {
+            self.queue.consumers.set_rate(self.scenario.consumers.rate * self.speed());
+        }
+        let seconds = step.as_secs_f64();
+        let most = f64::from(self.scenario.consumers.instances) * self.scenario.consumers.rate * self.speed();
+        self.sums.offered += self.demand() * seconds;
+        self.sums.limit += self.demand().min(most) * seconds;
+    }
+
+    /// One turn of the control loop.
+    fn tick(&mut self) {
+        let reading = self.queue.read(self.now);
+        self.add_up(&reading);
+        let load = Load { reading, devices: self.devices(), demand: self.demand() };
+        if let Some(controller) = &mut self.controller {
+            if let Some(scaler) = &self.scaler {
+                controller.on_saturation(scaler.is_saturated());
+            }
+            controller.on_consumers(self.queue.consumers.len());
+            controller.on_load(self.now, &load);
+            let before = std::mem::replace(&mut self.decision, controller.decision());
+            self.divide();
+            self.announce(before.phase != self.decision.phase);
+        }
+        self.scale(&load);
+        self.sample(&load);
+    }
+
+    /// Divides the total among the classes.
+    fn divide(&mut self) {
+        let (classes, total) = (&self.scenario.classes, self.decision.total);
+        if self.decision.phase == Phase::Idle {
+            self.rates = classes.iter().map(|class| class.rate).collect();
+        } else if matches!(self.scenario.controller, ControllerSettings::Phase(_)) {
+            let devices = self.devices();
+            self.rates = classes.iter().map(|class| allocate::equal(total, devices, class.rate)).collect();
+        } else {
+            let claims: Vec<Claim> = (0..classes.len()).map(|index| self.claim(index)).collect();
+            self.rates = allocate::water_fill(total, &claims);
+        }
+    }
+
+    fn claim(&self, index: usize) -> Claim {
+        let class = &self.scenario.classes[index];
+        let ceiling = class.ceiling.unwrap_or(class.rate).min(class.rate);
+        Claim { members: self.connected(index), weight: class.weight, floor: class.floor, ceiling }
+    }
+
+    /// Sends out the rates that changed enough, or all when the phase did.
+    fn announce(&mut self, phase_changed: bool) {
+        let delays = &self.scenario.delays;
+        let arrival = self.now + Span::from_secs_f64(delays.latency);
+        let step = if delays.announce == Announce::Push { delays.step } else { 0.0 };
+        for (index, rate) in self.rates.iter().enumerate() {
+            let known = self.announced[index];
+            let changed = (rate - known).abs() > known * step;
+            if *rate != known && (changed || phase_changed) && *rate > 0.0 {
+                self.announced[index] = *rate;
+                self.announcements.push_back((arrival, index, *rate));
+                if delays.announce == Announce::Push {
+                    self.sums.advice += u64::from(self.fleets[2 * index].connected());
+                }
+            }
+        }
+    }
+
+    fn deliver_announcements(&mut self) {
+        while let Some((at, class, rate)) = self.announcements.front().copied()
+            && at <= self.now
+        {
+            self.announcements.pop_front();
+            self.fleets[2 * class].tell(self.now, rate);
+        }
+    }
+
+    /// Asks for instances, or sends some home.
+    fn scale(&mut self, load: &Load) {
+        self.instance_rate.observe(&load.reading, self.queue.consumers.len());
+        let Some(scaler) = &mut self.scaler else { return };
+        let signals = Signals {
+            depth: load.reading.depth,
+            phase: self.decision.phase,
+            demand: load.demand,
+            instance_rate: self.instance_rate.rate(),
+        };
+        let wanted = scaler.on_signals(self.now, &signals);
+        let delay = Span::from_secs_f64(self.scenario.autoscale.map_or(0.0, |settings| settings.start_delay));
+        while self.queue.consumers.len() + (self.starting.len() as u32) < wanted {
+            self.starting.push_back(self.now + delay);
+        }
+        while self.queue.consumers.len() + self.starting.len() as u32 > wanted {
+            if self.starting.pop_back().is_none() {
+                self.queue.consumers.remove();
+            }
+        }
+    }
+
+    fn start_instances(&mut self) {
+        while self.starting.front().is_some_and(|ready| *ready <= self.now) {
+            self.starting.pop_front();
+            self.queue.consumers.add(self.now.as_nanos());
+        }
+    }
+
+    /// Adds up what the last period was like.
+    fn add_up(&mut self, reading: &Reading) {
+        let seconds = reading.elapsed.as_secs_f64();
+        let instances = f64::from(self.queue.consumers.len());
+        self.sums.instance_time += instances * seconds;
+        let devices = self.devices();
+        for index in 0..self.scenario.classes.len() {
+            let members = self.connected(index) as f64;
+            let interval = 1.0 / self.announced[index];
+            if devices > 0 {
+                self.sums.intervals += interval * seconds * members / devices as f64;
+                self.sums.connected_time += seconds * members / devices as f64;
+            }
+            self.sums.max_interval = self.sums.max_interval.max(interval);
+            if self.decision.phase != Phase::Idle {
+                self.sums.classes[index].held_device_time += members * seconds;
+            }
+        }
+        if self.decision.phase != Phase::Idle {
+            self.sums.held_time += seconds;
+            self.sums.held_departed += reading.departed;
+            self.sums.held_capacity += instances * self.scenario.consumers.rate * self.speed() * seconds;
+        }
+    }
+
+    fn sample(&mut self, load: &Load) {
+        let elapsed = self.now.since(self.sampled.at).as_secs_f64();
+        if elapsed < self.scenario.duration / MAX_POINTS {
+            return;
+        }
+        let processed = self.sums.waits.count();
+        let instances = self.queue.consumers.len();
+        self.series.push(Point {
+            time: self.now.as_secs_f64(),
+            devices: load.devices,
+            demand: load.demand,
+            arrivals: (self.sums.sent - self.sampled.sent) as f64 / elapsed,
+            departures: (processed - self.sampled.processed) as f64 / elapsed,
+            capacity: f64::from(instances) * self.scenario.consumers.rate * self.speed(),
+            allowed: if self.controller.is_some() { self.decision.total } else { load.demand },
+            depth: load.reading.depth,
+            delay: load.reading.delay.as_secs_f64(),
+            phase: self.decision.phase.name(),
+            instances,
+            rates: self.announced.clone(),
+        });
+        self.sampled = Sampled { at: self.now, sent: self.sums.sent, processed };
+    }
+
+    fn outcome(mut self, seed: u64) -> Outcome {
+        self.sums.queued = self.sums.waits.total() + self.queue.still_waited(self.now);
+        Outcome {
+            scenario: self.scenario.name.clone(),
+            seed,
+            measures: self.sums.measures(self.scenario, self.queue.depth()),
+            events: self.sums.sent + self.sums.waits.count(),
+            series: self.series,
+            classes: self.scenario.classes.iter().map(|class| class.name.clone()).collect(),
+        }
+    }
+
+    /// Devices of one class that are connected.
+    fn connected(&self, class: usize) -> u64 {
+        u64::from(self.fleets[2 * class].connected()) + u64::from(self.fleets[2 * class + 1].connected())
+    }
+
+    fn devices(&self) -> u64 {
+        (0..self.scenario.classes.len()).map(|class| self.connected(class)).sum()
+    }
+
+    fn demand(&self) -> f64 {
+        let classes = self.scenario.classes.iter().enumerate();
+        classes.map(|(index, class)| self.connected(index) as f64 * class.rate).sum()
+    }
+
+    /// How fast consumers are now, relative to their full rate.
+    fn speed(&self) -> f64 {
+        let time = self.now.as_secs_f64() / self.scenario.duration;
+        let points = &self.scenario.consumers.speed;
+        let passed = points.partition_point(|[at, _]| *at <= time);
+        passed.checked_sub(1).map_or(1.0, |last| points[last][1])
+    }
+}
+
+fn fleets(scenario: &Scenario, seed: u64) -> Vec<Fleet> {
+    let listening = match scenario.delays.announce {
+        Announce::Ack => Hears::WithAck,
+        Announce::Push => Hears::AtOnce,
+    };
+    let mut fleets = Vec::new();
+    for class in &scenario.classes {
+        for hears in [listening, Hears::Never] {
+            let habits = Habits { own_rate: class.rate, jitter: class.jitter, spread: class.spread, hears };
+            fleets.push(Fleet::new(class.devices, habits, Seeded::stream(seed, 2 + fleets.len() as u64)));
+        }
+    }
+    fleets
+}
