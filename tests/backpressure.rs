@@ -177,17 +177,14 @@ fn consumer_without_progress_holds_nobody() {
 }
 
 /// Publishes, and waits until somebody else has it all: then nothing is on its way any more.
-fn publish_and_settle(
-    server: &Server,
-    topic: &str,
-    publisher: &mut Client,
-    messages: impl Iterator<Item = Publish>,
-) {
+fn publish_and_settle(server: &Server, publisher: &mut Client, messages: Vec<Publish>) {
     let mut control = server.client(V5);
-    control.subscribe(topic, 1);
-    let mut count = 0;
-    flood(publisher, messages.inspect(|_| count += 1), 50, |_| {});
-    control.receive_texts(count);
+    control.subscribe(&messages[0].topic, 1);
+    let count = messages.len();
+    std::thread::scope(|scope| {
+        scope.spawn(move || control.receive_texts(count));
+        flood(publisher, messages, 50, |_| {});
+    });
 }
 
 /// A client that is away keeps at most `queue.offline_messages`: the oldest go first.
@@ -200,7 +197,7 @@ fn offline_queue_is_bounded_by_messages() {
         subscriber.subscribe(&topic, 1);
         subscriber.disconnect();
         let mut publisher = server.client(version);
-        publish_and_settle(&server, &topic, &mut publisher, numbered(&topic, 0, 250));
+        publish_and_settle(&server, &mut publisher, numbered(&topic, 0, 250).collect());
         let mut subscriber = server.connect(&connect);
         assert!(subscriber.connack.session_present);
         let texts = subscriber.receive_texts(100);
@@ -220,7 +217,7 @@ fn offline_queue_is_bounded_by_bytes() {
     subscriber.disconnect();
     let mut publisher = server.client(V5);
     let messages = (0..100).map(|n| Publish::new(&topic, format!("{n:01000}")).qos(1));
-    publish_and_settle(&server, &topic, &mut publisher, messages);
+    publish_and_settle(&server, &mut publisher, messages.collect());
     let mut subscriber = server.connect(&connect);
     let mut numbers: Vec<usize> = Vec::new();
     while numbers.last() != Some(&99) {

@@ -13,15 +13,17 @@ use super::spine::Outlet;
 use super::tree::{Subscription, Target};
 use crate::wire::QoS;
 
-/// Batches taken from the spine in one turn.
-const TURN: usize = 64;
+/// Bytes taken from the spine in one turn: enough to share a lock, few enough that a full queue is seen soon.
+const TURN: usize = 128 * 1024;
+/// Milliseconds between two reports of dropped messages.
+const REPORT_INTERVAL: u64 = 1000;
 /// Topics whose matches are remembered.
 const CACHE: usize = 8192;
 
 /// Runs until the spine ends. On a thread of its own: it blocks.
 pub fn run(broker: Arc<Broker>, mut outlet: Outlet) {
     let mut dispatcher = Dispatcher::new(broker);
-    let mut batches = Vec::with_capacity(TURN);
+    let mut batches = Vec::new();
     loop {
         if let Err(error) = outlet.receive(&mut batches, TURN) {
             if !dispatcher.broker.draining() {
@@ -34,6 +36,7 @@ pub fn run(broker: Arc<Broker>, mut outlet: Outlet) {
             dispatcher.batch(batch);
         }
         dispatcher.flush();
+        outlet.settle();
     }
 }
 
@@ -46,6 +49,9 @@ struct Dispatcher {
     pending: Vec<Pending>,
     places: HashMap<(bool, usize), usize>,
     lost: u64,
+    /// Messages dropped since the last report, and when the next one may be.
+    unreported: u64,
+    report_after: u64,
 }
 
 /// The subscriptions that match a topic, those of one session together.
@@ -70,6 +76,8 @@ impl Dispatcher {
             pending: Vec::new(),
             places: HashMap::new(),
             lost: 0,
+            unreported: 0,
+            report_after: 0,
         }
     }
 
@@ -167,8 +175,8 @@ impl Dispatcher {
         }
     }
 
-    fn settle(&self, queue: &Queue, pushed: Pushed, publishers: Publishers, via: &Arc<Subscription>) {
-        self.broker.stats.dropped_full.add(pushed.dropped);
+    fn settle(&mut self, queue: &Queue, pushed: Pushed, publishers: Publishers, via: &Arc<Subscription>) {
+        self.report_drops(queue, pushed.dropped, via);
         if pushed.over {
             let gates =
                 publishers.0.into_iter().filter_map(|number| Some((number, self.broker.gates.find(number)?)));
@@ -180,6 +188,26 @@ impl Dispatcher {
         }
         if let Some(waker) = pushed.wake {
             waker.wake();
+        }
+    }
+}
+
+impl Dispatcher {
+    /// A drop is never silent: counted each time, logged at most once a second.
+    fn report_drops(&mut self, queue: &Queue, dropped: u64, via: &Arc<Subscription>) {
+        self.broker.stats.dropped_full.add(dropped);
+        self.unreported += dropped;
+        let now = self.broker.clock.now();
+        if self.unreported > 0 && now >= self.report_after {
+            let state = queue.state(now);
+            tracing::warn!(
+                consumer = via.consumer(),
+                dropped = self.unreported,
+                ?state,
+                "queues over their bound"
+            );
+            self.unreported = 0;
+            self.report_after = now + REPORT_INTERVAL;
         }
     }
 }

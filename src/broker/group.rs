@@ -187,7 +187,7 @@ impl Members {
         let candidates = (0..count).map(|step| (self.turn + step) % count);
         let mut best = self.turn;
         for (look, index) in candidates.enumerate() {
-            if self.list[index].free() > self.list[best].free() {
+            if self.list[index].freer_than(&self.list[best]) {
                 best = index;
             }
             // a free one must be found, but not always the freest of thousands
@@ -201,6 +201,108 @@ impl Members {
 
 impl Member {
     fn free(&self) -> u64 {
-        self.window.saturating_sub(self.given - self.done)
+        self.window.saturating_sub(self.given.saturating_sub(self.done))
+    }
+
+    /// Compares the free shares of the windows: of two idle members neither is freer, whatever their windows; one
+    /// that is away has no window and nothing free.
+    fn freer_than(&self, other: &Self) -> bool {
+        self.free() * other.window.max(1) > other.free() * self.window
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::message::{Message, Parts};
+    use super::*;
+    use crate::config::QueueSettings;
+
+    fn entries(count: usize) -> Vec<Entry> {
+        let parts = Parts {
+            topic: "t",
+            properties: b"",
+            payload: b"x",
+            qos: QoS::AtLeastOnce,
+            retain: false,
+            ordinal: 1,
+            expires: 0,
+        };
+        let message = Arc::new(Message::new(9, &parts));
+        let entry = Entry { message, extra: None, since: 1, qos: QoS::AtLeastOnce, retain: false };
+        vec![entry; count]
+    }
+
+    fn group(windows: &[usize]) -> (Arc<Group>, Vec<Arc<Session>>, Limits) {
+        let group = Arc::new(Group::new("$share/g/t".into()));
+        let limits = Limits::from(&QueueSettings::default());
+        let sessions: Vec<_> =
+            (0..windows.len() as u64).map(|n| Arc::new(Session::new(n, n.to_string().into()))).collect();
+        for (session, window) in sessions.iter().zip(windows) {
+            session.queue.connect(1);
+            group.join(session, QoS::AtLeastOnce, None, *window, 1);
+        }
+        (group, sessions, limits)
+    }
+
+    fn depths(sessions: &[Arc<Session>]) -> Vec<usize> {
+        sessions.iter().map(|session| session.queue.depth()).collect()
+    }
+
+    #[test]
+    fn idle_members_take_turns_whatever_their_windows() {
+        let (group, sessions, limits) = group(&[20, 300, 21]);
+        for _ in 0..30 {
+            group.push(entries(1), 1, &limits);
+            for session in &sessions {
+                let mut taken = Vec::new();
+                session.queue.pop(&mut taken, 9, usize::MAX, usize::MAX, 1, &limits);
+                group.finished(
+                    session.number,
+                    taken.len() as u64,
+                    [20, 300, 21][session.number as usize],
+                    1,
+                    &limits,
+                );
+            }
+        }
+        let shares: Vec<u64> = sessions.iter().map(|session| session.queue.flow().departed).collect();
+        assert_eq!(shares, [10, 10, 10]);
+    }
+
+    #[test]
+    fn a_stuck_member_keeps_only_its_window() {
+        let (group, sessions, limits) = group(&[5, 5]);
+        group.push(entries(100), 1, &limits);
+        assert_eq!((depths(&sessions), group.queue.depth()), (vec![5, 5], 90));
+        // the second one works, the first one is stuck
+        for _ in 0..18 {
+            let mut taken = Vec::new();
+            sessions[1].queue.pop(&mut taken, 9, usize::MAX, usize::MAX, 1, &limits);
+            group.finished(1, taken.len() as u64, 5, 1, &limits);
+        }
+        assert_eq!((depths(&sessions), group.queue.depth()), (vec![5, 5], 0));
+    }
+
+    #[test]
+    fn what_a_gone_member_had_goes_to_another() {
+        let (group, sessions, limits) = group(&[5, 50]);
+        group.push(entries(4), 1, &limits);
+        let (had, _) = sessions[0].queue.disconnect(&limits, |_| false);
+        let count = had.len();
+        group.pause(0, &limits);
+        group.take_back(0, had, 1, &limits);
+        assert!(count > 0);
+        assert_eq!(depths(&sessions), [0, 4]);
+    }
+
+    #[test]
+    fn a_member_that_is_away_gets_nothing() {
+        let (group, sessions, limits) = group(&[5, 5, 5]);
+        group.pause(0, &limits);
+        group.pause(2, &limits);
+        for _ in 0..4 {
+            group.push(entries(1), 1, &limits);
+        }
+        assert_eq!(depths(&sessions), [0, 4, 0]);
     }
 }

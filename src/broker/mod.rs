@@ -201,14 +201,17 @@ impl Broker {
 
     fn check_progress(&self, now: Millis) {
         self.watched.lock().retain(|_, subscription| {
-            let (queue, name) = match &subscription.target {
-                Target::Session(session) => (&session.queue, &session.client_id),
-                Target::Group(group) => (&group.queue, &group.path),
+            let queue = match &subscription.target {
+                Target::Session(session) => &session.queue,
+                Target::Group(group) => &group.queue,
             };
             if queue.check_progress(now, &self.limits) {
                 self.stats.stalled.add(1);
                 let timeout = self.settings.queue.progress_timeout;
-                tracing::warn!(consumer = %name, "no progress for {timeout} s: it no longer holds its publishers");
+                tracing::warn!(
+                    consumer = subscription.consumer(),
+                    "no progress for {timeout} s: it no longer holds its publishers"
+                );
             }
             queue.holds()
         });

@@ -114,6 +114,17 @@ pub struct Pushed {
     pub wake: Option<Waker>,
 }
 
+/// A queue at one moment, for people.
+#[derive(Debug, Clone, Copy)]
+#[expect(dead_code, reason = "read through Debug, by people")]
+pub struct QueueState {
+    depth: usize,
+    bytes: usize,
+    taken_per_second: u64,
+    idle_ms: Millis,
+    connected: bool,
+}
+
 /// The queue of one consumer.
 #[derive(Debug)]
 pub struct Queue(Mutex<Inner>);
@@ -376,6 +387,18 @@ impl Queue {
     /// Messages waiting.
     pub fn depth(&self) -> usize {
         self.0.lock().entries.len()
+    }
+
+    /// What the log says of it.
+    pub fn state(&self, now: Millis) -> QueueState {
+        let inner = self.0.lock();
+        QueueState {
+            depth: inner.entries.len(),
+            bytes: inner.bytes,
+            taken_per_second: inner.service.rate_per_second(),
+            idle_ms: now.saturating_sub(inner.progress),
+            connected: inner.connected,
+        }
     }
 
     /// Counts so far.

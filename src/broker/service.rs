@@ -36,6 +36,11 @@ impl Service {
         }
     }
 
+    /// Messages a second; 0 is not known.
+    pub fn rate_per_second(&self) -> u64 {
+        (self.rate * 1000.0) as u64
+    }
+
     /// How many messages it takes within this time; no limit while the rate is not known.
     pub fn takes_within(&self, time: Millis) -> usize {
         if self.rate == 0.0 { usize::MAX } else { (self.rate * time as f64) as usize }

@@ -5,7 +5,7 @@
 //! cursor can't jump over messages that nobody has read. This is the only file that names rumqttd.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::Waker;
 
 use bytes::Bytes;
@@ -50,6 +50,8 @@ pub struct Spine {
 pub struct Outlet {
     link: LinkRx,
     flight: Arc<Flight>,
+    /// Batches and bytes received and not settled.
+    taken: (usize, usize),
     next_offset: u64,
     lost: u64,
 }
@@ -64,6 +66,9 @@ struct Flight {
     max_bytes: usize,
     batches: AtomicUsize,
     bytes: AtomicUsize,
+    /// Batches that ever went in, and those of them that consumer queues have seen.
+    sent: AtomicU64,
+    settled: AtomicU64,
     waiting: Mutex<Vec<Waker>>,
 }
 
@@ -88,7 +93,13 @@ impl Spine {
             subscribe.subscribe(topic.clone())?;
             let (publish, _, _) = LinkBuilder::new(&format!("in-{shard}"), router.clone()).build()?;
             let flight = Arc::new(Flight::new(max_bytes.min(MAX_BYTES)));
-            ways_out.push(Outlet { link, flight: Arc::clone(&flight), next_offset: 0, lost: 0 });
+            ways_out.push(Outlet {
+                link,
+                flight: Arc::clone(&flight),
+                taken: (0, 0),
+                next_offset: 0,
+                lost: 0,
+            });
             ways_in.push(Shard { link: Mutex::new(publish), topic: topic.into(), flight });
         }
         Ok((Self { shards: ways_in }, ways_out))
@@ -98,14 +109,28 @@ impl Spine {
     ///
     /// `Err` gives the batch back when the shard is full; `waker` is woken when it no longer is.
     pub fn offer(&self, publisher: u64, batch: Bytes, waker: &Waker) -> Result<(), Bytes> {
-        // a publisher always uses the same shard, so that its order is kept
-        let shard = &self.shards[(publisher % self.shards.len() as u64) as usize];
+        let shard = self.shard(publisher);
         if shard.flight.full() && !shard.flight.room_after_registering(waker) {
             return Err(batch);
         }
         shard.flight.enter(batch.len());
         shard.send(batch);
         Ok(())
+    }
+
+    /// How many batches have gone into the shard of this publisher so far.
+    pub fn sent(&self, publisher: u64) -> u64 {
+        self.shard(publisher).flight.sent.load(Ordering::Acquire)
+    }
+
+    /// Whether consumer queues have seen the first `sent` batches of the shard of this publisher.
+    pub fn settled(&self, publisher: u64, sent: u64) -> bool {
+        self.shard(publisher).flight.settled.load(Ordering::Acquire) >= sent
+    }
+
+    /// A publisher always uses the same shard, so that its order is kept.
+    fn shard(&self, publisher: u64) -> &Shard {
+        &self.shards[(publisher % self.shards.len() as u64) as usize]
     }
 }
 
@@ -126,14 +151,15 @@ impl Shard {
 }
 
 impl Outlet {
-    /// Waits for batches and appends all that are there, up to about `most`.
+    /// Waits for batches and appends what is there, up to about `most` bytes. They count as in flight until
+    /// [`Outlet::settle`].
     pub fn receive(&mut self, batches: &mut Vec<Bytes>, most: usize) -> Result<(), SpineError> {
         while batches.is_empty() {
             if let Some(notification) = self.link.recv()? {
                 self.take(notification, batches)?;
             }
         }
-        while batches.len() < most {
+        while self.taken.1 < most {
             match self.link.recv_deadline(std::time::Instant::now()) {
                 Ok(Some(notification)) => self.take(notification, batches)?,
                 Ok(None) => {}
@@ -151,7 +177,8 @@ impl Outlet {
                     self.lost += offset.saturating_sub(self.next_offset);
                     self.next_offset = offset + 1;
                 }
-                self.flight.leave(forward.publish.payload.len());
+                self.taken.0 += 1;
+                self.taken.1 += forward.publish.payload.len();
                 batches.push(forward.publish.payload);
             }
             // the router stops serving a link that it found full until the link says that it is ready
@@ -159,6 +186,13 @@ impl Outlet {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Says that consumer queues have seen all that was received: it is no longer in flight.
+    pub fn settle(&mut self) {
+        let (batches, bytes) = std::mem::take(&mut self.taken);
+        self.flight.settled.fetch_add(batches as u64, Ordering::AcqRel);
+        self.flight.leave(batches, bytes);
     }
 
     /// Batches that were sent but never came out, so far: 0 unless there is a defect.
@@ -173,6 +207,8 @@ impl Flight {
             max_bytes,
             batches: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
+            sent: AtomicU64::new(0),
+            settled: AtomicU64::new(0),
             waiting: Mutex::default(),
         }
     }
@@ -188,12 +224,13 @@ impl Flight {
     }
 
     fn enter(&self, bytes: usize) {
+        self.sent.fetch_add(1, Ordering::AcqRel);
         self.batches.fetch_add(1, Ordering::AcqRel);
         self.bytes.fetch_add(bytes, Ordering::AcqRel);
     }
 
-    fn leave(&self, bytes: usize) {
-        self.batches.fetch_sub(1, Ordering::AcqRel);
+    fn leave(&self, batches: usize, bytes: usize) {
+        self.batches.fetch_sub(batches, Ordering::AcqRel);
         self.bytes.fetch_sub(bytes, Ordering::AcqRel);
         if !self.full() {
             for waker in std::mem::take(&mut *self.waiting.lock()) {
@@ -212,7 +249,8 @@ mod tests {
         let mut batches = Vec::new();
         while batches.len() < count {
             let mut some = Vec::new();
-            outlet.receive(&mut some, 64).unwrap();
+            outlet.receive(&mut some, 64 * 1024).unwrap();
+            outlet.settle();
             batches.extend(some);
         }
         batches

@@ -44,6 +44,14 @@ impl Subscription {
         message.ordinal >= self.since && !(self.no_local && own())
     }
 
+    /// The name of the target, for people.
+    pub fn consumer(&self) -> &str {
+        match &self.target {
+            Target::Session(session) => &session.client_id,
+            Target::Group(group) => &group.path,
+        }
+    }
+
     /// Identifies the target among all targets.
     pub fn key(&self) -> (bool, usize) {
         match &self.target {

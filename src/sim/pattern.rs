@@ -14,7 +14,8 @@ pub struct Pattern {
 /// The shapes that have a name, with their points.
 ///
 /// The case study is our reading: minor peaks and one major peak, as the paper says of a figure that has no numbers,
-/// stretched so that its baseline row comes out.
+/// fitted to five printed figures: messages and queue length of the baseline, messages and mean and longest send
+/// interval under overload protection.
 const NAMED: [(&str, &[(f64, f64)]); 5] = [
     ("constant", &[(0.0, 1.0)]),
     (

@@ -131,11 +131,11 @@ impl<'a> World<'a> {
     /// Sends what is due, in the order of time over all fleets.
     fn send_until(&mut self, until: Moment) {
         let held = self.decision.phase != Phase::Idle;
-        loop {
-            let due = self.fleets.iter_mut().enumerate();
-            let due = due.filter_map(|(index, fleet)| fleet.next_before(until).map(|at| (at, index)));
-            let Some((at, index)) = due.min() else { break };
+        let mut due: Vec<Option<Moment>> =
+            self.fleets.iter_mut().map(|fleet| fleet.next_before(until)).collect();
+        while let Some((at, index)) = earliest(&due) {
             self.fleets[index].send();
+            due[index] = self.fleets[index].next_before(until);
             let class = &mut self.sums.classes[index / 2];
             class.sent += 1;
             class.held_sent += u64::from(held);
@@ -340,6 +340,11 @@ impl<'a> World<'a> {
         let passed = points.partition_point(|[at, _]| *at <= time);
         passed.checked_sub(1).map_or(1.0, |last| points[last][1])
     }
+}
+
+/// The first moment of all, and whose it is.
+fn earliest(due: &[Option<Moment>]) -> Option<(Moment, usize)> {
+    due.iter().enumerate().filter_map(|(index, at)| at.map(|at| (at, index))).min()
 }
 
 fn fleets(scenario: &Scenario, seed: u64) -> Vec<Fleet> {

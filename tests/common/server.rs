@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -120,6 +120,8 @@ impl Server {
     fn spawn(name: &str, setup: &Setup) -> Self {
         let directory = log_directory();
         let log = directory.join(format!("{name}.log"));
+        // What an earlier run wrote must not be taken for this one's.
+        let _ = std::fs::remove_file(&log);
         show_log_on_panic(&log);
         let [mqtt, ws, mqtts, wss, admin] = std::array::from_fn(|_| free_address());
         let mut server_command = match target() {
@@ -139,20 +141,23 @@ impl Server {
     }
 
     fn wait_until_ready(&self) -> bool {
+        // Not only a connection: it might be somebody else who listens on this port.
+        let mark = match target() {
+            Target::Tidegate => "broker mode",
+            Target::Mosquitto => " running",
+        };
         let deadline = Instant::now() + PATIENCE;
-        while Instant::now() < deadline {
-            if TcpStream::connect_timeout(&self.mqtt, Duration::from_secs(1)).is_ok() {
-                return self.runs();
-            }
-            if !self.runs() {
-                return false;
+        while Instant::now() < deadline && self.runs() {
+            if std::fs::read_to_string(&self.log).is_ok_and(|text| text.contains(mark)) {
+                return true;
             }
             std::thread::sleep(Duration::from_millis(10));
         }
         false
     }
 
-    fn runs(&self) -> bool {
+    /// Whether the process is there and has not ended.
+    pub fn runs(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
         stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.trim_start().starts_with('Z'))
     }
@@ -175,7 +180,8 @@ pub fn tail(path: &Path, lines: usize) -> String {
 /// A loopback port that is free now, below the range from which the kernel gives ports to clients.
 pub fn free_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    let start = (std::process::id() % 600) as u16 * 20;
+    // Test processes that run at the same time start far from each other.
+    let start = (std::process::id().wrapping_mul(2_654_435_761) >> 16) as u16;
     for _ in 0..12_000 {
         let port = 20_000 + start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 12_000;
         if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {

@@ -13,7 +13,7 @@ use crate::wire::{Frame, Packet, WireError, decode, frame};
 
 /// What passes after a brief hold that ran its full time, in bytes.
 const TRICKLE: usize = 4096;
-/// How long it takes at most until a queue has seen what passed, in milliseconds.
+/// How often we look whether consumer queues have seen what passed, in milliseconds.
 const LOOK: Millis = 2;
 
 /// What a packet's handler says about the packets after it.
@@ -156,12 +156,14 @@ impl Connection {
                 Next::Go | Next::Wait(_) => at = end,
             }
             if self.pause == Pause::Trickle && at >= TRICKLE {
-                self.pause = Pause::Look(now + LOOK);
                 self.input_ready = true;
                 break;
             }
         }
         self.finish_batch(cx, scratch, now);
+        if self.pause == Pause::Trickle && at >= TRICKLE {
+            self.pause = Pause::Look(self.broker.spine.sent(self.session.number));
+        }
         at
     }
 
@@ -309,8 +311,8 @@ impl Connection {
                     true
                 }
             },
-            Pause::Look(until) if now < until => {
-                self.arm(until);
+            Pause::Look(sent) if !self.broker.spine.settled(self.session.number, sent) => {
+                self.arm(now + LOOK);
                 false
             }
             Pause::Look(_) => {

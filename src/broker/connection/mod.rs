@@ -131,8 +131,8 @@ enum Pause {
     Brief,
     /// The hold ran its full time: only a little may pass before we look whether there is another.
     Trickle,
-    /// That little has passed: until the queue has seen it.
-    Look(Millis),
+    /// That little has passed: until consumer queues have seen so many batches.
+    Look(u64),
 }
 
 /// How far the end of the connection is.

@@ -40,9 +40,10 @@ const NOTES: [&str; 6] = [
      and section 5.3 has others for the same runs (23.0, 13.7, 6.53 s); compared is what follows from the queue length",
     "002: bands are 8% for messages, 40% for queue lengths, 10% for mean and 20% for longest send intervals, 10% for instances",
     "002: the printed 6.5 instances of the static strategies are the mean of the experiments; taking 3 to 10 is our reading",
-    "002: the workload of figure 3 has no numbers; ours has minor peaks and one major peak, stretched so that the \
-     baseline row comes out, and the other rows are then what they are",
-    "002: the auto-scaler's pace is not printed; ours looks every 5 s and an instance needs 3 s to start",
+    "002: the workload of figure 3 has no numbers; ours has minor peaks and one major peak, fitted to five printed \
+     figures (baseline messages and queue length; O.P. messages, mean and longest send interval), so those five are \
+     no evidence of their own",
+    "002: the auto-scaler's pace is not printed; of four paces tried, ours (looks every 5 s, 3 s to start) fits best",
     "002: without a queue nobody can process more than the integral of min(demand, capacity); figure 5 is read against it",
 ];
 

@@ -1,0 +1,188 @@
+//! The binary as an operator runs it: signals, users and rules, the admin endpoint, the configuration.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::client::{Client, End};
+use common::packet::Version::{V5, V311};
+use common::packet::*;
+use common::server::{Server, Setup, binary, tail};
+use common::{PATIENCE, unique};
+
+fn start(name: &str, settings: Vec<(&'static str, String)>) -> Server {
+    Server::start(name, &Setup { settings, ..Setup::default() })
+}
+
+/// A file for this test.
+fn file(name: &str, text: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, text).expect("a file");
+    path
+}
+
+/// Waits until it is so.
+fn eventually(what: &str, mut so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !so() {
+        assert!(Instant::now() < deadline, "{what} does not happen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Adds a user to a file with `tidegate passwd`, the password on standard input.
+fn add_user(users: &Path, user: &str, password: &str) {
+    let mut child = Command::new(binary())
+        .arg("passwd")
+        .args([users.as_os_str(), user.as_ref()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("tidegate passwd");
+    writeln!(child.stdin.take().expect("piped"), "{password}").expect("the password is read");
+    assert!(child.wait().expect("an end").success(), "tidegate passwd failed");
+}
+
+/// SIGTERM: MQTT 5 clients are told (0x8B), all connections end, and the process ends by itself.
+#[test]
+fn sigterm_drains() {
+    let server = start("sigterm", vec![]);
+    let (mut five, mut three, mut idle) = (server.client(V5), server.client(V311), server.open(V5));
+    server.signal("TERM");
+    five.expect_closed(&[0x8B]);
+    three.expect_closed(&[]);
+    assert_eq!(idle.recv_within(PATIENCE), Err(End::Closed));
+    eventually("the end of the process", || !server.runs());
+    assert!(tail(&server.log, 1).contains("stopped"), "{}", tail(&server.log, 5));
+}
+
+/// Users made by `tidegate passwd` get in with their password only, and nobody without.
+#[test]
+fn users() {
+    let users = file("service-users", "");
+    add_user(&users, "alice", "wonderland");
+    let settings = vec![("access.users", users.display().to_string()), ("access.anonymous", "false".into())];
+    let server = start("users", settings);
+    let attempt = |version, user: Option<&str>, password: Option<&str>| {
+        let connect = Connect {
+            user: user.map(Into::into),
+            password: password.map(Into::into),
+            ..Connect::new(version, &unique("user"))
+        };
+        Client::attempt(server.mqtt, &connect).connack.code
+    };
+    for (version, refusals) in [(V311, &[0x04, 0x05][..]), (V5, &[0x86, 0x87])] {
+        assert_eq!(attempt(version, Some("alice"), Some("wonderland")), 0);
+        let bad = [
+            attempt(version, Some("alice"), Some("looking glass")),
+            attempt(version, Some("bob"), Some("wonderland")),
+            attempt(version, Some("alice"), None),
+            attempt(version, None, None),
+        ];
+        assert!(bad.iter().all(|code| refusals.contains(code)), "{bad:02x?}");
+    }
+}
+
+/// SIGHUP reads users and rules again; a file with a mistake changes nothing.
+#[test]
+fn sighup_reloads() {
+    let rules = file("service-rules", "everyone any open/#\n");
+    let server = start("sighup", vec![("access.rules", rules.display().to_string())]);
+    let granted = || server.client(V5).try_subscribe("later/topic", 1) == [1];
+    assert!(!granted());
+    std::fs::write(&rules, "everyone any open/#\neveryone any later/#\n").expect("a file");
+    assert!(!granted(), "files are read again on SIGHUP, not before");
+    server.signal("HUP");
+    eventually("the reload", granted);
+    std::fs::write(&rules, "this is no rule\n").expect("a file");
+    server.signal("HUP");
+    eventually("the complaint", || tail(&server.log, 5).contains("line 1"));
+    assert!(granted(), "what was read before stays");
+}
+
+/// `%c` and `%u` in rules, for publish and subscribe; what is denied is not delivered.
+#[test]
+fn rules_with_names() {
+    let rules = file("service-names", "everyone publish up/%c/#\neveryone subscribe up/#\n");
+    let server = start("names", vec![("access.rules", rules.display().to_string())]);
+    let mut watcher = server.client(V5);
+    watcher.subscribe("up/#", 1);
+    let mut device = server.connect(&Connect::v5("device-1"));
+    assert_eq!(device.publish(Publish::new("up/device-2/x", "forged").qos(1)), 0x87);
+    assert!(device.publish(Publish::new("up/device-1/x", "own").qos(1)) < 0x80);
+    assert_eq!(watcher.receive().text(), "own");
+    // 3.1.1 has no way to refuse one message: it is acknowledged or the connection ends.
+    let mut old = server.connect(&Connect::v311("device-3"));
+    old.send(&Publish::new("up/device-1/x", "forged").qos(1).id(1));
+    let _ = old.recv_within(PATIENCE);
+    assert!(device.publish(Publish::new("up/device-1/x", "again").qos(1)) < 0x80);
+    assert_eq!(watcher.receive().text(), "again");
+}
+
+/// The answer to a GET on the admin endpoint.
+fn get(server: &Server, path: &str) -> String {
+    let mut stream = TcpStream::connect(server.admin).expect("the admin endpoint");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").expect("a request");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("an answer");
+    text
+}
+
+/// `/healthz`, `/readyz` and `/metrics`, which counts what happens.
+#[test]
+fn admin_endpoint() {
+    let server = start("admin", vec![]);
+    for path in ["/healthz", "/readyz"] {
+        assert!(get(&server, path).starts_with("HTTP/1.1 200"), "{path}: {}", get(&server, path));
+    }
+    let mut client = server.client(V5);
+    client.subscribe("metrics/topic", 1);
+    client.publish(Publish::new("metrics/topic", "x").qos(1));
+    client.receive();
+    let text = get(&server, "/metrics");
+    assert!(text.contains("tidegate_clients_connected 1\n"), "{text}");
+    assert!(get(&server, "/nothing").starts_with("HTTP/1.1 404"));
+}
+
+/// A start prints version, addresses, mode and configuration file.
+#[test]
+fn banner() {
+    let server = start("banner", vec![]);
+    server.client(V5);
+    eventually("the banner", || {
+        let text = tail(&server.log, 20);
+        let addresses = [server.mqtt, server.ws, server.admin].map(|address| address.to_string());
+        text.contains(env!("CARGO_PKG_VERSION"))
+            && text.contains("broker")
+            && text.contains("configuration")
+            && addresses.iter().all(|address| text.contains(address.as_str()))
+    });
+}
+
+/// Unknown keys and impossible values are refused with key, value and what would be right; nothing starts.
+#[test]
+fn bad_configuration() {
+    for (setting, words) in [
+        ("session.max_keep_alife=60", &["max_keep_alife", "session.max_keep_alive"][..]),
+        ("session.max_keep_alive=never", &["session.max_keep_alive", "never"]),
+        ("listen.mqtt=nowhere", &["listen.mqtt", "nowhere", "127.0.0.1:1883"]),
+    ] {
+        for command in ["check", "serve"] {
+            let output = Command::new(binary())
+                .env_remove("TIDEGATE_TEST_BINARY")
+                .args([command, "--set", setting])
+                .output()
+                .expect("tidegate");
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(!output.status.success(), "{command} {setting} succeeded");
+            assert!(words.iter().all(|word| text.contains(word)), "{command} {setting}: {text}");
+        }
+    }
+}
