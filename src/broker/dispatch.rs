@@ -17,8 +17,11 @@ use crate::wire::QoS;
 const TURN: usize = 128 * 1024;
 /// Milliseconds between two reports of dropped messages.
 const REPORT_INTERVAL: u64 = 1000;
-/// Topics whose matches are remembered.
+/// Topics whose matches are remembered, and about how many bytes they may take.
 const CACHE: usize = 8192;
+const CACHE_BYTES: usize = 16 * 1024 * 1024;
+/// Entries that wait for the end of a turn: with many subscribers to each message they would be far too many.
+const PENDING: usize = 256 * 1024;
 
 /// Runs until the spine ends. On a thread of its own: it blocks.
 pub fn run(broker: Arc<Broker>, mut outlet: Outlet) {
@@ -44,9 +47,11 @@ struct Dispatcher {
     broker: Arc<Broker>,
     /// Matches of recent topics, as of `generation` of the tree.
     plans: HashMap<Box<[u8]>, Plan>,
+    plans_bytes: usize,
     generation: u64,
-    /// What goes to each target at the end of this turn.
+    /// What goes to each target at the end of this turn, and how much that is.
     pending: Vec<Pending>,
+    waiting: usize,
     places: HashMap<(bool, usize), usize>,
     lost: u64,
     /// Messages dropped since the last report, and when the next one may be.
@@ -72,8 +77,10 @@ impl Dispatcher {
         Self {
             broker,
             plans: HashMap::new(),
+            plans_bytes: 0,
             generation: 0,
             pending: Vec::new(),
+            waiting: 0,
             places: HashMap::new(),
             lost: 0,
             unreported: 0,
@@ -108,6 +115,9 @@ impl Dispatcher {
                         self.add(via, entry);
                     }
                 }
+                if self.waiting >= PENDING {
+                    self.flush();
+                }
             }
             last = Some((frame, plan));
         }
@@ -116,9 +126,14 @@ impl Dispatcher {
     fn forget_old_plans(&mut self) {
         let generation = self.broker.generation.load(Ordering::Acquire);
         if generation != self.generation {
-            self.plans.clear();
+            self.forget_plans();
             self.generation = generation;
         }
+    }
+
+    fn forget_plans(&mut self) {
+        self.plans.clear();
+        self.plans_bytes = 0;
     }
 
     fn plan(&mut self, topic: &[u8]) -> Plan {
@@ -130,14 +145,17 @@ impl Dispatcher {
         let mut found: Vec<Arc<Subscription>> = Vec::new();
         self.broker.tree.read().each_match(name, |subscription| found.push(Arc::clone(subscription)));
         let plan: Plan = group_by_target(found).into();
-        if self.plans.len() >= CACHE {
-            self.plans.clear();
+        let bytes = topic.len() + plan.iter().map(Item::bytes).sum::<usize>();
+        if self.plans.len() >= CACHE || self.plans_bytes + bytes > CACHE_BYTES {
+            self.forget_plans();
         }
+        self.plans_bytes += bytes;
         self.plans.insert(topic.into(), Arc::clone(&plan));
         plan
     }
 
     fn add(&mut self, via: &Arc<Subscription>, entry: Entry) {
+        self.waiting += 1;
         let key = via.key();
         // most often it is the target of the message before
         if let Some(pending) = self.pending.last_mut()
@@ -156,6 +174,7 @@ impl Dispatcher {
     /// Hands every queue its batch under one lock.
     fn flush(&mut self) {
         self.places.clear();
+        self.waiting = 0;
         let now = self.broker.clock.now();
         for Pending { via, entries } in std::mem::take(&mut self.pending) {
             self.broker.stats.queued.add(entries.len() as u64);
@@ -228,6 +247,15 @@ impl Publishers {
 }
 
 impl Item {
+    /// What remembering it costs.
+    fn bytes(&self) -> usize {
+        let more = match self {
+            Self::One(_) => 0,
+            Self::Overlapping(all) => std::mem::size_of_val(&all[..]),
+        };
+        std::mem::size_of::<Self>() + more
+    }
+
     /// The entry for this target, and the subscription to send it through; `None` when it gets none.
     fn entry(&self, message: &Arc<Message>, now: u64) -> Option<(&Arc<Subscription>, Entry)> {
         match self {
@@ -282,4 +310,39 @@ fn group_by_target(mut found: Vec<Arc<Subscription>>) -> Vec<Item> {
         });
     }
     items
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::message::{BatchWriter, Parts};
+    use super::*;
+    use crate::chain::Chain;
+    use crate::config::Settings;
+
+    /// Long topics, or many subscribers to each, do not make the memory of matches grow without bound.
+    #[tokio::test]
+    async fn matches_are_remembered_within_a_bound() {
+        let broker = Broker::start(Settings::default(), Chain::default()).unwrap();
+        let mut dispatcher = Dispatcher::new(broker);
+        for number in 0..600 {
+            let topic = format!("{number}{}", "x".repeat(60_000));
+            let mut batch = BatchWriter::default();
+            batch.start(1);
+            let parts = Parts {
+                topic: &topic,
+                properties: b"",
+                payload: b"",
+                qos: QoS::AtMostOnce,
+                retain: false,
+                ordinal: 1,
+                expires: 0,
+            };
+            batch.push(&parts, |_| {});
+            dispatcher.batch(batch.finish());
+            let bytes: usize = dispatcher.plans.keys().map(|topic| topic.len()).sum();
+            assert!(bytes <= CACHE_BYTES, "{bytes} bytes of topics");
+        }
+        assert!(!dispatcher.plans.is_empty());
+    }
 }

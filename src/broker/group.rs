@@ -37,9 +37,8 @@ struct Member {
     extra: Arc<Extra>,
     /// How many it may have at a time; 0 while it is away.
     window: u64,
-    /// How many it was given and how many it finished, ever.
-    given: u64,
-    done: u64,
+    /// How many it was given and has not finished.
+    unfinished: u64,
 }
 
 /// Looking for the freest member costs no more than this many looks.
@@ -59,6 +58,7 @@ impl Group {
         identifier: Option<u32>,
         window: usize,
         now: Millis,
+        limits: &Limits,
     ) {
         let identifiers: Box<[u32]> = identifier.into_iter().collect();
         let extra = Arc::new(Extra { identifiers, group: Some(Arc::clone(self)) });
@@ -74,29 +74,31 @@ impl Group {
                 qos,
                 extra,
                 window: window as u64,
-                given: 0,
-                done: 0,
+                unfinished: 0,
             }),
         }
         drop(members);
         self.queue.connect(now);
+        // something may wait because the others are away
+        self.hand_out(now, limits);
     }
 
-    /// Removes a member for good; `true` when the group has no member left.
-    pub fn leave(&self, session: u64, limits: &Limits) -> bool {
+    /// Removes a member for good; `None` when the group has no member left, else how many messages were dropped
+    /// because nobody is there now.
+    pub fn leave(&self, session: u64, limits: &Limits) -> Option<u64> {
         let mut members = self.members.lock();
         members.list.retain(|member| member.session.number != session);
-        self.away_if_alone(&members, limits);
-        members.list.is_empty()
+        (!members.list.is_empty()).then(|| self.away_if_alone(&members, limits))
     }
 
-    /// A member's connection is gone but its session stays.
-    pub fn pause(&self, session: u64, limits: &Limits) {
+    /// A member's connection is gone but its session stays. How many messages were dropped because nobody is
+    /// there now.
+    pub fn pause(&self, session: u64, limits: &Limits) -> u64 {
         let mut members = self.members.lock();
         if let Some(member) = members.find(session) {
             member.window = 0;
         }
-        self.away_if_alone(&members, limits);
+        self.away_if_alone(&members, limits)
     }
 
     /// A member is back with a new connection.
@@ -111,17 +113,17 @@ impl Group {
     /// Takes back what a gone member had not finished, oldest first, and hands it to others.
     pub fn take_back(&self, session: u64, entries: Vec<Entry>, now: Millis, limits: &Limits) {
         if let Some(member) = self.members.lock().find(session) {
-            member.done += entries.len() as u64;
+            member.finished(entries.len() as u64);
         }
         let entries = entries.into_iter().map(|entry| Entry { extra: None, qos: entry.message.qos, ..entry });
-        self.queue.push_front(entries.collect());
+        self.queue.push_front(entries.collect(), now);
         self.hand_out(now, limits);
     }
 
     /// A member finished `count` messages and may have `window` at a time from now on.
     pub fn finished(&self, session: u64, count: u64, window: usize, now: Millis, limits: &Limits) {
         if let Some(member) = self.members.lock().find(session) {
-            member.done += count;
+            member.finished(count);
             member.window = window as u64;
         }
         self.queue.acknowledged(now);
@@ -152,10 +154,11 @@ impl Group {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    fn away_if_alone(&self, members: &Members, limits: &Limits) {
-        if members.list.iter().all(|member| member.window == 0) {
-            self.queue.disconnect(limits, |_| true);
+    fn away_if_alone(&self, members: &Members, limits: &Limits) -> u64 {
+        if members.list.iter().any(|member| member.window > 0) {
+            return 0;
         }
+        self.queue.disconnect(limits, |_| true).1
     }
 }
 
@@ -171,7 +174,7 @@ impl Members {
         for entry in entries {
             let index = self.freest();
             let member = &mut self.list[index];
-            member.given += 1;
+            member.unfinished += 1;
             let qos = entry.message.qos.min(member.qos);
             shares[index].push(Entry { qos, extra: Some(Arc::clone(&member.extra)), ..entry });
         }
@@ -201,7 +204,12 @@ impl Members {
 
 impl Member {
     fn free(&self) -> u64 {
-        self.window.saturating_sub(self.given.saturating_sub(self.done))
+        self.window.saturating_sub(self.unfinished)
+    }
+
+    /// It may have left and joined again since it was given some of these: then they don't count.
+    fn finished(&mut self, count: u64) {
+        self.unfinished = self.unfinished.saturating_sub(count);
     }
 
     /// Compares the free shares of the windows: of two idle members neither is freer, whatever their windows; one
@@ -239,7 +247,7 @@ mod tests {
             (0..windows.len() as u64).map(|n| Arc::new(Session::new(n, n.to_string().into()))).collect();
         for (session, window) in sessions.iter().zip(windows) {
             session.queue.connect(1);
-            group.join(session, QoS::AtLeastOnce, None, *window, 1);
+            group.join(session, QoS::AtLeastOnce, None, *window, 1, &limits);
         }
         (group, sessions, limits)
     }
@@ -304,5 +312,26 @@ mod tests {
             group.push(entries(1), 1, &limits);
         }
         assert_eq!(depths(&sessions), [0, 4, 0]);
+    }
+    #[test]
+    fn who_joins_gets_what_waits() {
+        let (group, _, limits) = group(&[5]);
+        group.pause(0, &limits);
+        group.push(entries(3), 1, &limits);
+        let session = Arc::new(Session::new(7, "7".into()));
+        session.queue.connect(1);
+        group.join(&session, QoS::AtLeastOnce, None, 2, 1, &limits);
+        assert_eq!((session.queue.depth(), group.queue.depth()), (2, 1));
+    }
+
+    #[test]
+    fn acknowledgements_from_before_it_joined_again_do_no_harm() {
+        let (group, sessions, limits) = group(&[5, 5]);
+        group.push(entries(10), 1, &limits);
+        group.leave(0, &limits);
+        group.join(&sessions[0], QoS::AtLeastOnce, None, 5, 1, &limits);
+        group.finished(0, 5, 5, 1, &limits);
+        group.push(entries(20), 1, &limits);
+        assert_eq!(depths(&sessions), [10, 5]);
     }
 }

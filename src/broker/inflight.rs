@@ -1,5 +1,7 @@
 //! What was sent to a client and is not acknowledged yet, by packet identifier.
 
+use std::collections::VecDeque;
+
 use super::clock::Millis;
 use super::queue::Entry;
 
@@ -13,6 +15,8 @@ pub struct Inflight {
     slots: Vec<Option<Sent>>,
     last: u16,
     count: usize,
+    /// Of these, those that this connection has not sent yet.
+    unsent: usize,
     sequence: u64,
 }
 
@@ -23,7 +27,7 @@ pub struct Sent {
     pub id: u16,
     /// What was sent; nothing is left of a QoS 2 message once the client has it.
     pub stage: Stage,
-    /// When it was sent.
+    /// When it was sent; 0 while it waits to be sent again.
     pub at: Millis,
     sequence: u64,
 }
@@ -44,6 +48,24 @@ impl Inflight {
     /// How many are on their way.
     pub fn len(&self) -> usize {
         self.count
+    }
+
+    /// How many the client may have got on this connection.
+    pub fn on_the_wire(&self) -> usize {
+        self.count - self.unsent
+    }
+
+    /// A new connection: everything waits to be sent again, in this order.
+    pub fn start_again(&mut self) -> VecDeque<u16> {
+        self.slots.iter_mut().flatten().for_each(|sent| sent.at = 0);
+        self.unsent = self.count;
+        self.in_order().into()
+    }
+
+    /// A message or its release is sent again now.
+    pub fn sent_again(&mut self, id: u16, now: Millis) {
+        let waited = self.get_mut(id).is_some_and(|sent| std::mem::replace(&mut sent.at, now) == 0);
+        self.unsent -= usize::from(waited);
     }
 
     /// Adds a message and gives it an identifier; `None` when all are in use.
@@ -83,6 +105,8 @@ impl Inflight {
         let place = self.place(id);
         let sent = self.slots[place].take();
         self.count -= 1;
+        // a client may acknowledge what it got on its last connection
+        self.unsent -= usize::from(sent.as_ref().is_some_and(|sent| sent.at == 0));
         if self.count == 0 && self.slots.len() > MIN_CAPACITY {
             self.slots = Vec::new();
         }
@@ -140,12 +164,28 @@ mod tests {
     #[test]
     fn all_identifiers_can_be_used_and_no_more() {
         let mut inflight = Inflight::default();
-        let ids: HashSet<u16> = (0..65_535).map(|_| inflight.add(entry(), 0).unwrap()).collect();
+        let ids: HashSet<u16> = (0..65_535).map(|_| inflight.add(entry(), 1).unwrap()).collect();
         assert_eq!(ids.len(), 65_535);
         assert!(!ids.contains(&0));
-        assert!(inflight.add(entry(), 0).is_none());
+        assert!(inflight.add(entry(), 1).is_none());
         assert_eq!(inflight.remove(77).unwrap().id, 77);
-        assert_eq!(inflight.add(entry(), 0), Some(77));
+        assert_eq!(inflight.add(entry(), 1), Some(77));
+    }
+
+    #[test]
+    fn what_waits_to_be_sent_again_is_not_on_the_wire() {
+        let mut inflight = Inflight::default();
+        for _ in 0..3 {
+            inflight.add(entry(), 1);
+        }
+        assert_eq!(inflight.start_again(), [1, 2, 3]);
+        inflight.sent_again(1, 2);
+        inflight.sent_again(1, 3);
+        inflight.remove(3);
+        assert_eq!((inflight.len(), inflight.on_the_wire()), (2, 1));
+        inflight.remove(1);
+        inflight.sent_again(3, 4);
+        assert_eq!((inflight.len(), inflight.on_the_wire()), (1, 0));
     }
 
     proptest! {
@@ -155,7 +195,7 @@ mod tests {
             let mut model: Vec<u16> = Vec::new();
             for (add, pick) in steps {
                 if add || model.is_empty() {
-                    let id = inflight.add(entry(), 0).unwrap();
+                    let id = inflight.add(entry(), 1).unwrap();
                     prop_assert!(!model.contains(&id));
                     model.push(id);
                 } else {

@@ -1,17 +1,18 @@
 //! How sessions begin, pass from connection to connection, and end.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::Broker;
 use super::clock::Millis;
+use super::gate::Gate;
 use super::group::Group;
 use super::inflight::Stage;
 use super::message::Parts;
 use super::queue::Entry;
 use super::session::{Session, State};
-use super::timers::{Action, Due};
+use super::timers::Action;
 use super::tree::Target;
 use crate::wire::{QoS, Will};
 
@@ -22,6 +23,8 @@ pub(super) struct Attached {
     pub(super) connection: u64,
     /// Whether there was a session.
     pub(super) present: bool,
+    /// Closed when it publishes too much.
+    pub(super) gate: Arc<Gate>,
 }
 
 /// What a new connection brings to its session.
@@ -45,10 +48,12 @@ impl Broker {
                 // it looks for its session when it has the lock: after us
                 session.queue.nudge();
             }
-            if !owner.clean_start {
+            // a session that ends with its connection is not handed on [MQTT-3.1.2-6]
+            if !owner.clean_start && state.expiry != 0 {
                 self.resume(&session, &mut state, owner, connection);
+                let gate = self.gates.open(session.number);
                 drop(state);
-                return Attached { session, connection, present: true };
+                return Attached { session, connection, present: true, gate };
             }
             state.connection = connection;
             self.end(&session, &mut state);
@@ -64,10 +69,12 @@ impl Broker {
         }
         session.queue.connect(self.clock.now());
         sessions.insert(Arc::clone(&session.client_id), Arc::clone(&session));
-        Attached { session, connection, present: false }
+        let gate = self.gates.open(session.number);
+        Attached { session, connection, present: false, gate }
     }
 
     fn resume(&self, session: &Arc<Session>, state: &mut State, owner: Owner, connection: u64) {
+        self.forget_due(state);
         let will = state.will.take();
         if state.connected {
             // the old connection ends here; its will is published unless it asked for a delay
@@ -107,9 +114,11 @@ impl Broker {
         self.give_back_shared(session, &mut state);
         let (_, dropped) = session.queue.disconnect(&self.limits, |_| true);
         self.stats.dropped_gone.add(dropped);
-        let later = |seconds: u32, action| {
-            let due = Due { client_id: Arc::clone(&session.client_id), connection, action };
-            self.timers.add(now + u64::from(seconds) * 1000, connection, due);
+        let mut due = Vec::new();
+        let mut later = |seconds: u32, action| {
+            let key = (now + u64::from(seconds) * 1000, connection, action);
+            self.timers.add(key, Arc::clone(&session.client_id));
+            due.push(key);
         };
         match &state.will {
             Some(will) if will.delay > 0 => later(will.delay.min(state.expiry), Action::PublishWill),
@@ -119,12 +128,21 @@ impl Broker {
         if state.expiry != u32::MAX {
             later(state.expiry, Action::EndSession);
         }
+        state.due = due;
+    }
+
+    /// The client is back, or gone for good: nothing is due any more.
+    fn forget_due(&self, state: &mut State) {
+        for key in std::mem::take(&mut state.due) {
+            self.timers.remove(&key);
+        }
     }
 
     /// Ends a session for good. The caller removes it from the registry.
     fn end(&self, session: &Arc<Session>, state: &mut State) {
         state.ended = true;
         state.connected = false;
+        self.forget_due(state);
         self.publish_will_of(session, state);
         self.give_back_shared(session, state);
         for (filter, subscription) in std::mem::take(&mut state.subscriptions) {
@@ -136,38 +154,41 @@ impl Broker {
     }
 
     /// What a member of shared groups has not finished goes to other members. QoS 2 messages that were sent stay
-    /// with it: nobody else may get them [MQTT-4.8.2-5].
+    /// with it: nobody else may get them [MQTT-4.8.2-5]. So does what came through a group that it has left.
     fn give_back_shared(&self, session: &Arc<Session>, state: &mut State) {
-        let mut back: HashMap<Arc<str>, (Arc<Group>, Vec<Entry>)> = HashMap::new();
+        let mut back: HashMap<*const Group, (Arc<Group>, Vec<Entry>)> = HashMap::new();
         for subscription in state.subscriptions.values() {
             if let Target::Group(group) = &subscription.target {
-                back.insert(Arc::clone(&group.path), (Arc::clone(group), Vec::new()));
+                back.insert(Arc::as_ptr(group), (Arc::clone(group), Vec::new()));
             }
         }
         if back.is_empty() {
             return;
         }
+        let groups: HashSet<*const Group> = back.keys().copied().collect();
+        let shared =
+            |entry: &Entry| group_of(entry).is_some_and(|group| groups.contains(&Arc::as_ptr(group)));
+        let mut entries = Vec::new();
         for id in state.inflight.in_order() {
             let once = |stage: &Stage| match stage {
-                Stage::Published(entry) => entry.qos == QoS::AtLeastOnce && group_of(entry).is_some(),
+                Stage::Published(entry) => entry.qos == QoS::AtLeastOnce && shared(entry),
                 Stage::Released(_) => false,
             };
             if state.inflight.get_mut(id).is_some_and(|sent| once(&sent.stage))
                 && let Some(Stage::Published(entry)) = state.inflight.remove(id).map(|sent| sent.stage)
-                && let Some((_, entries)) = group_of(&entry).and_then(|group| back.get_mut(&group.path))
             {
                 entries.push(entry);
             }
         }
-        let (queued, dropped) = session.queue.disconnect(&self.limits, |entry| group_of(entry).is_none());
+        let (queued, dropped) = session.queue.disconnect(&self.limits, |entry| !shared(entry));
         self.stats.dropped_gone.add(dropped);
-        for entry in queued {
-            if let Some((_, entries)) = group_of(&entry).and_then(|group| back.get_mut(&group.path)) {
+        for entry in entries.into_iter().chain(queued) {
+            if let Some((_, entries)) = group_of(&entry).and_then(|group| back.get_mut(&Arc::as_ptr(group))) {
                 entries.push(entry);
             }
         }
         for (group, entries) in back.into_values() {
-            group.pause(session.number, &self.limits);
+            self.stats.dropped_gone.add(group.pause(session.number, &self.limits));
             group.take_back(session.number, entries, self.clock.now(), &self.limits);
         }
     }
@@ -192,18 +213,19 @@ impl Broker {
         self.publish_own(session.number, parts);
     }
 
-    fn carry_out(&self, due: &Due) {
+    /// Does what is due for a client, unless it has been back since.
+    fn carry_out(&self, client_id: &str, connection: u64, action: Action) {
         let mut sessions = self.registry.sessions.lock();
-        let Some(session) = sessions.get(&due.client_id).cloned() else { return };
+        let Some(session) = sessions.get(client_id).cloned() else { return };
         let mut state = session.state.lock();
-        if state.connection != due.connection || state.connected {
+        if state.connection != connection || state.connected {
             return;
         }
-        match due.action {
+        match action {
             Action::PublishWill => self.publish_will_of(&session, &mut state),
             Action::EndSession => {
                 self.end(&session, &mut state);
-                sessions.remove(&due.client_id);
+                sessions.remove(client_id);
                 self.stats.sessions_expired.add(1);
             }
         }
@@ -227,12 +249,47 @@ pub(super) async fn run_timers(broker: Weak<Broker>) {
     loop {
         let Some(broker) = broker.upgrade() else { return };
         let now = broker.clock.now();
-        for due in broker.timers.take_due(now) {
-            broker.carry_out(&due);
+        for ((_, connection, action), client_id) in broker.timers.take_due(now) {
+            broker.carry_out(&client_id, connection, action);
         }
         let until_next =
             broker.timers.next().map_or(IDLE, |at| Duration::from_millis(at.saturating_sub(now)).min(IDLE));
         let changed = broker.timers.changed();
         let _ = tokio::time::timeout(until_next, changed).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::chain::Chain;
+    use crate::config::Settings;
+
+    fn owner(clean_start: bool) -> Owner {
+        let will = Will {
+            topic: "will".into(),
+            payload: "x".into(),
+            qos: QoS::AtMostOnce,
+            retain: false,
+            delay: 100,
+            message_expiry: None,
+            properties: Default::default(),
+        };
+        Owner { clean_start, expiry: 1_000_000, user: None, will: Some(Box::new(will)) }
+    }
+
+    /// However often a client comes and goes, only its last absence is remembered.
+    #[tokio::test]
+    async fn timers_do_not_pile_up() {
+        let broker = Broker::start(Settings::default(), Chain::default()).unwrap();
+        for _ in 0..100 {
+            let attached = broker.attach("c", owner(false));
+            assert_eq!(broker.timers.len(), 0);
+            broker.detach(&attached.session, attached.connection, true);
+            assert_eq!(broker.timers.len(), 2);
+        }
+        broker.attach("c", owner(true));
+        assert_eq!(broker.timers.len(), 0);
     }
 }

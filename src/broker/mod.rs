@@ -1,7 +1,7 @@
 //! The broker: sessions, queues, topic tree, retained messages, wills, groups.
 //!
 //! Locks are taken in this order, each briefly: registry, a session's state, retained, groups, a group's members,
-//! a queue, tree.
+//! a queue, tree, gates.
 
 pub mod clock;
 mod connection;
@@ -134,11 +134,13 @@ impl Broker {
 
     /// Connected clients, sessions, subscriptions, retained messages and their bytes, messages waiting.
     pub fn levels(&self) -> Levels {
+        // read first, so that it is never ahead of the connects
+        let disconnects = self.stats.disconnects.get();
         let sessions: Vec<_> = self.registry.sessions.lock().values().cloned().collect();
         let retained = self.retained.read();
         let groups: Vec<_> = self.groups.lock().values().cloned().collect();
         Levels {
-            connected: self.stats.connects.get() - self.stats.disconnects.get(),
+            connected: self.stats.connects.get().saturating_sub(disconnects),
             sessions: sessions.len(),
             subscriptions: self.tree.read().len(),
             retained: retained.len(),

@@ -95,7 +95,7 @@ impl From<&QueueSettings> for Limits {
 /// Monotonic counts of a queue: arrived = departed + dropped + waiting.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Flow {
-    /// Put in.
+    /// Put in; once more for each time that a member of a group gave it back.
     pub arrived: u64,
     /// Taken out to be sent.
     pub departed: u64,
@@ -181,11 +181,7 @@ impl Queue {
     pub fn push(&self, entries: impl IntoIterator<Item = Entry>, now: Millis, limits: &Limits) -> Pushed {
         let mut inner = self.0.lock();
         let mut pushed = Pushed::default();
-        if inner.entries.is_empty() {
-            inner.progress = now;
-            let departed = inner.flow.departed;
-            inner.service.busy(now, departed);
-        }
+        inner.begin_if_empty(now);
         for entry in entries {
             inner.flow.arrived += 1;
             if !inner.connected && entry.qos == QoS::AtMostOnce {
@@ -203,9 +199,10 @@ impl Queue {
     }
 
     /// Puts entries back at the front, in their order.
-    pub fn push_front(&self, entries: Vec<Entry>) -> Option<Waker> {
+    pub fn push_front(&self, entries: Vec<Entry>, now: Millis) -> Option<Waker> {
         let mut inner = self.0.lock();
-        inner.flow.departed = inner.flow.departed.saturating_sub(entries.len() as u64);
+        inner.begin_if_empty(now);
+        inner.flow.arrived += entries.len() as u64;
         for entry in entries.into_iter().rev() {
             inner.bytes += entry.message.weight();
             inner.entries.push_front(entry);
@@ -283,10 +280,13 @@ impl Queue {
             if brief {
                 gate.hold_until(until);
                 count += u64::from(held.brief.insert(publisher, gate).is_none());
-            } else if let std::collections::hash_map::Entry::Vacant(free) = held.lasting.entry(publisher) {
+            } else if !held.lasting.get(&publisher).is_some_and(|known| Arc::ptr_eq(known, &gate)) {
                 gate.hold();
-                free.insert(gate);
-                count += 1;
+                match held.lasting.insert(publisher, gate) {
+                    // the publisher has reconnected meanwhile
+                    Some(old) => old.release(false),
+                    None => count += 1,
+                }
             }
         }
         count
@@ -357,9 +357,12 @@ impl Queue {
         (given_back, dropped)
     }
 
-    /// Throws everything away and lets everybody go; the number thrown away.
+    /// The consumer is gone for good: throws everything away and lets everybody go; the number thrown away.
+    ///
+    /// A dispatcher that saw the consumer before may still push: that holds nobody.
     pub fn clear(&self) -> u64 {
         let mut inner = self.0.lock();
+        inner.connected = false;
         let dropped = inner.entries.len() as u64;
         inner.entries = VecDeque::new();
         inner.bytes = 0;
@@ -401,6 +404,11 @@ impl Queue {
         }
     }
 
+    /// What they weigh.
+    pub fn bytes(&self) -> usize {
+        self.0.lock().bytes
+    }
+
     /// Counts so far.
     #[cfg(test)]
     pub fn flow(&self) -> Flow {
@@ -440,12 +448,21 @@ impl Inner {
         }
     }
 
+    /// From now on something waits.
+    fn begin_if_empty(&mut self, now: Millis) {
+        if self.entries.is_empty() {
+            self.progress = now;
+            self.service.busy(now, self.flow.departed);
+        }
+    }
+
     fn made_progress(&mut self, now: Millis) {
         self.progress = now;
         self.stalled = false;
     }
 
-    /// Drops the oldest entries over the bound that applies now; how many.
+    /// Drops the oldest entries over the bound that applies now; how many. What a group gave stays: it is no more
+    /// than the window, the group counts on it, and another member gets it when this one leaves.
     fn trim(&mut self, limits: &Limits) -> u64 {
         let (messages, bytes) = if !self.connected || self.stalled {
             (limits.offline_messages, limits.offline_bytes)
@@ -453,10 +470,20 @@ impl Inner {
             (usize::MAX, limits.bytes * OVERSHOOT)
         };
         let mut dropped = 0;
+        let mut kept = Vec::new();
         while self.entries.len() > messages || self.bytes > bytes {
             let Some(entry) = self.entries.pop_front() else { break };
             self.bytes -= entry.message.weight();
-            dropped += 1;
+            if entry.extra.as_ref().is_some_and(|extra| extra.group.is_some()) {
+                kept.push(entry);
+            } else {
+                dropped += 1;
+            }
+        }
+        self.backlog = self.backlog.saturating_sub(dropped as usize);
+        for entry in kept.into_iter().rev() {
+            self.bytes += entry.message.weight();
+            self.entries.push_front(entry);
         }
         dropped
     }

@@ -61,13 +61,14 @@ impl Retained {
         result
     }
 
-    /// The next messages for a cursor: looks at no more than `looks` topics and takes no more than `most`.
-    /// `true` when the cursor is at its end.
+    /// The next messages for a cursor: looks at no more than `looks` topics and takes no more than `most`, of
+    /// about `bytes`. `true` when the cursor is at its end.
     pub fn read(
         &self,
         cursor: &mut Cursor,
         looks: usize,
         most: usize,
+        bytes: usize,
         now: Millis,
         out: &mut Vec<Arc<Message>>,
     ) -> bool {
@@ -83,15 +84,17 @@ impl Retained {
             None => Bound::Included(prefix),
         };
         let mut last = None;
+        let mut weight = 0;
         for (looked, (name, message)) in self.messages.range::<str, _>((from, Bound::Unbounded)).enumerate() {
             if !name.starts_with(prefix) {
                 return true;
             }
-            if looked >= looks || out.len() >= most {
+            if looked >= looks || out.len() >= most || weight >= bytes {
                 cursor.after = last.map(Box::from).or(cursor.after.take());
                 return false;
             }
             if topic::matches(&filter, name) && wanted(message) {
+                weight += message.weight();
                 out.push(Arc::clone(message));
             }
             last = Some(&**name);
@@ -142,12 +145,12 @@ mod tests {
         Arc::new(Message::new(1, &parts))
     }
 
-    fn topics(store: &Retained, filter: &str, looks: usize, most: usize) -> Vec<String> {
+    fn topics(store: &Retained, filter: &str, looks: usize, most: usize, bytes: usize) -> Vec<String> {
         let mut cursor = Cursor::new(filter.into(), 100);
         let mut all = Vec::new();
         loop {
             let mut out = Vec::new();
-            let done = store.read(&mut cursor, looks, most, 1, &mut out);
+            let done = store.read(&mut cursor, looks, most, bytes, 1, &mut out);
             all.extend(out.iter().map(|message| message.topic_str().to_owned()));
             if done {
                 return all;
@@ -171,8 +174,11 @@ mod tests {
             ("a/b", vec!["a/b"]),
             ("zzz", vec![]),
         ] {
-            for (looks, most) in [(1, 1), (2, 5), (100, 1), (100, 100)] {
-                assert_eq!(topics(&store, filter, looks, most), expected, "{filter} {looks} {most}");
+            for (looks, most, bytes) in
+                [(1, 1, 999), (2, 5, 999), (100, 1, 1), (100, 100, 1), (100, 100, 999)]
+            {
+                let found = topics(&store, filter, looks, most, bytes);
+                assert_eq!(found, expected, "{filter} {looks} {most} {bytes}");
             }
         }
     }
@@ -185,7 +191,7 @@ mod tests {
         store.store(message("a", b"2", 3), 1, 0).unwrap();
         let weight = store.bytes();
         assert_eq!(store.store(message("a", b"too much", 4), 1, weight), Err(Full));
-        assert_eq!(topics(&store, "a", 9, 9).len(), 1);
+        assert_eq!(topics(&store, "a", 9, 9, 9).len(), 1);
         store.store(message("a", b"", 5), 1, 0).unwrap();
         assert_eq!((store.len(), store.bytes()), (0, 0));
     }
@@ -195,7 +201,7 @@ mod tests {
         let mut store = Retained::default();
         store.store(message("a", b"1", 7), 0, 0).unwrap();
         let mut out = Vec::new();
-        assert!(store.read(&mut Cursor::new("#".into(), 7), 9, 9, 1, &mut out));
+        assert!(store.read(&mut Cursor::new("#".into(), 7), 9, 9, 9, 1, &mut out));
         assert!(out.is_empty());
     }
 }

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use super::inflight::Inflight;
 use super::queue::{Extra, HoldPolicy, Queue};
 use super::retained::Cursor;
+use super::timers;
 use super::tree::Subscription;
 use crate::wire::{QoS, Will};
 
@@ -41,6 +42,8 @@ pub struct State {
     pub will: Option<Box<Will>>,
     /// By filter as the client gave it, `$share/...` included.
     pub subscriptions: HashMap<Arc<str>, Arc<Subscription>>,
+    /// What is due while the client is away.
+    pub due: Vec<timers::Key>,
     /// Sent and not acknowledged.
     pub inflight: Inflight,
     /// Identifiers of QoS 2 messages received and not released.

@@ -72,7 +72,9 @@ impl Broker {
         };
         if wanted {
             // one reading for each filter is enough, however often a client asks for it
-            state.retained.retain(|pending| pending.cursor.filter != path);
+            if replaced_since.is_some() {
+                state.retained.retain(|pending| pending.cursor.filter != path);
+            }
             let cursor = Cursor::new(Arc::clone(&path), now);
             state.retained.push_back(PendingRetained { cursor, qos: filter.qos, extra });
         }
@@ -92,7 +94,7 @@ impl Broker {
         let group = Arc::clone(
             groups.entry(Arc::clone(&path)).or_insert_with(|| Arc::new(Group::new(Arc::clone(&path)))),
         );
-        group.join(session, filter.qos, identifier, window, self.clock.now());
+        group.join(session, filter.qos, identifier, window, self.clock.now(), &self.limits);
         drop(groups);
         let since = state.subscriptions.get(&path).map_or_else(|| self.next_ordinal(), |known| known.since);
         let subscription = Arc::new(Subscription {
@@ -124,7 +126,8 @@ impl Broker {
     pub(super) fn forget(&self, session: &Arc<Session>, path: &str, subscription: &Arc<Subscription>) {
         if let Target::Group(group) = &subscription.target {
             let mut groups = self.groups.lock();
-            if !group.leave(session.number, &self.limits) {
+            if let Some(dropped) = group.leave(session.number, &self.limits) {
+                self.stats.dropped_gone.add(dropped);
                 return;
             }
             groups.remove(path);

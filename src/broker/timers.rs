@@ -1,25 +1,18 @@
 //! What is to happen to absent clients later: delayed wills and the end of sessions.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::clock::Millis;
 
-/// Something due for an absent client. It applies only while the same connection was its last one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Due {
-    /// The client.
-    pub client_id: std::sync::Arc<str>,
-    /// Its last connection.
-    pub connection: u64,
-    /// What is due.
-    pub action: Action,
-}
+/// Something due for an absent client: when, after which connection, and what.
+pub type Key = (Millis, u64, Action);
 
-/// What can be due.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What can be due. Of the same moment, the will comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Action {
     /// Publish its will.
     PublishWill,
@@ -27,43 +20,50 @@ pub enum Action {
     EndSession,
 }
 
-/// All that is due, in order of time.
+/// All that is due, in order of time, with the client's identifier.
 #[derive(Debug, Default)]
 pub struct Timers {
-    due: Mutex<BTreeMap<(Millis, u64), Due>>,
+    due: Mutex<BTreeMap<Key, Arc<str>>>,
     changed: Notify,
 }
 
 impl Timers {
-    /// Adds something; `number` tells those of the same moment apart.
-    pub fn add(&self, at: Millis, number: u64, due: Due) {
+    /// Adds something. It is to be removed when the client is back: many would come back long before.
+    pub fn add(&self, key: Key, client_id: Arc<str>) {
         let mut all = self.due.lock();
-        let mut key = (at, number);
-        while all.contains_key(&key) {
-            key.1 = key.1.wrapping_add(1 << 63).wrapping_add(1);
-        }
         let first = all.first_key_value().is_none_or(|(earliest, _)| key < *earliest);
-        all.insert(key, due);
+        all.insert(key, client_id);
         drop(all);
         if first {
             self.changed.notify_one();
         }
     }
 
+    /// Removes something that may be there.
+    pub fn remove(&self, key: &Key) {
+        self.due.lock().remove(key);
+    }
+
     /// Takes what is due by now.
-    pub fn take_due(&self, now: Millis) -> Vec<Due> {
+    pub fn take_due(&self, now: Millis) -> BTreeMap<Key, Arc<str>> {
         let mut all = self.due.lock();
-        let later = all.split_off(&(now + 1, 0));
-        std::mem::replace(&mut *all, later).into_values().collect()
+        let later = all.split_off(&(now + 1, 0, Action::PublishWill));
+        std::mem::replace(&mut *all, later)
     }
 
     /// When the next is due.
     pub fn next(&self) -> Option<Millis> {
-        self.due.lock().first_key_value().map(|((at, _), _)| *at)
+        self.due.lock().first_key_value().map(|((at, ..), _)| *at)
     }
 
     /// Returns when something earlier than all before was added.
     pub async fn changed(&self) {
         self.changed.notified().await;
+    }
+
+    /// How much is due, ever.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.due.lock().len()
     }
 }

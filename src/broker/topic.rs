@@ -49,13 +49,17 @@ pub fn split_share(path: &str) -> Result<Option<(&str, &str)>, ()> {
     }
 }
 
-/// The group and the filter of what a client subscribes to; `None` when it is malformed.
+/// Levels of a filter. Each may cost a node of the topic tree, which is a hundred times as large as a `/`.
+const MAX_LEVELS: usize = 200;
+
+/// The group and the filter of what a client subscribes to; `None` when it is malformed or has too many levels.
 pub fn parse_subscription(path: &str) -> Option<(Option<&str>, &str)> {
     let (group, filter) = match split_share(path).ok()? {
         Some((group, filter)) => (Some(group), filter),
         None => (None, path),
     };
-    valid_filter(filter).then_some((group, filter))
+    let levels = filter.bytes().filter(|byte| *byte == b'/').count() + 1;
+    (levels <= MAX_LEVELS && valid_filter(filter)).then_some((group, filter))
 }
 
 /// The part of a filter before its first wildcard, cut at a level's border: every match starts with it.

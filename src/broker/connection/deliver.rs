@@ -15,8 +15,9 @@ use crate::wire::{Outgoing, QoS, ReasonCode};
 const CHUNK: usize = 256;
 /// Retained messages are read from the store when fewer than this wait.
 const RETAINED_CHUNK: usize = 128;
-/// Topics looked at for retained messages at a time.
+/// Topics looked at for retained messages at a time, and how many times in one turn: others want their turn.
 const RETAINED_LOOKS: usize = 1024;
+const RETAINED_SEARCHES: usize = 16;
 
 impl Connection {
     /// Encodes what waits, as far as the window and the output's bound allow. `true` when something was done.
@@ -24,11 +25,11 @@ impl Connection {
         let mut progress = false;
         while self.may_deliver(state) {
             if !self.resend.is_empty() {
-                self.send_again(state, now);
+                self.send_again(scratch, state, now);
                 progress = true;
                 continue;
             }
-            let more_retained = self.read_retained(state, now);
+            let more_retained = self.read_retained(scratch, state, now);
             let mut entries = std::mem::take(&mut scratch.entries);
             let window = self.free_window(state);
             let queue = &self.session.queue;
@@ -57,7 +58,7 @@ impl Connection {
     pub(super) fn may_deliver(&self, state: &State) -> bool {
         self.ending == Ending::No
             && self.output.len() - self.written < OUTPUT_TARGET
-            && (self.resend.is_empty() || state.inflight.len() - self.resend.len() < self.window.size())
+            && (self.resend.is_empty() || state.inflight.on_the_wire() < self.window.size())
     }
 
     fn send(&mut self, entry: Entry, scratch: &mut Scratch, state: &mut State, now: Millis) {
@@ -117,34 +118,46 @@ impl Connection {
         written
     }
 
-    /// Sends the next message or release of a resumed session again.
-    fn send_again(&mut self, state: &mut State, now: Millis) {
+    /// Sends the next message or release of a resumed session again. A message that has expired since goes too:
+    /// its delivery has begun, and the client may know its identifier.
+    fn send_again(&mut self, scratch: &mut Scratch, state: &mut State, now: Millis) {
         let Some(id) = self.resend.pop_front() else { return };
         let entry = match state.inflight.get_mut(id).map(|sent| &sent.stage) {
             Some(Stage::Published(entry)) => entry.clone(),
             Some(Stage::Released(_)) => {
                 self.encoder.pubrel(&mut self.output, id, ReasonCode::SUCCESS);
+                state.inflight.sent_again(id, now);
                 return;
             }
+            // acknowledged meanwhile
             None => return,
         };
-        if entry.message.expired(now) {
-            self.broker.stats.dropped_expired.add(1);
+        if self.write_publish(&entry, id, true, now) {
+            state.inflight.sent_again(id, now);
+        } else {
             state.inflight.remove(id);
-        } else if !self.write_publish(&entry, id, true, now) {
-            state.inflight.remove(id);
+            note_finished(entry.extra.as_ref(), scratch);
+            self.settle_finished(scratch, now);
         }
     }
 
+    /// Whether it stopped searching for retained messages only to let others have their turn.
+    pub(super) fn searches_on(&self, scratch: &Scratch, state: &State) -> bool {
+        self.ending == Ending::No && scratch.searches >= RETAINED_SEARCHES && !state.retained.is_empty()
+    }
+
     /// Puts the next retained messages for new subscriptions into the queue; `true` when there may be more.
-    fn read_retained(&mut self, state: &mut State, now: Millis) -> bool {
-        if state.retained.is_empty() || self.session.queue.depth() >= RETAINED_CHUNK {
+    fn read_retained(&mut self, scratch: &mut Scratch, state: &mut State, now: Millis) -> bool {
+        let (queue, bytes) = (&self.session.queue, self.broker.limits.bytes);
+        let Some(pending) = state.retained.front_mut() else { return false };
+        if scratch.searches >= RETAINED_SEARCHES || queue.depth() >= RETAINED_CHUNK || queue.bytes() >= bytes
+        {
             return false;
         }
-        let Some(pending) = state.retained.front_mut() else { return false };
+        scratch.searches += 1;
         let mut messages = Vec::new();
         let store = self.broker.retained.read();
-        let done = store.read(&mut pending.cursor, RETAINED_LOOKS, RETAINED_CHUNK, now, &mut messages);
+        let done = store.read(&mut pending.cursor, RETAINED_LOOKS, RETAINED_CHUNK, bytes, now, &mut messages);
         drop(store);
         let entries = messages.into_iter().map(|message| Entry {
             qos: message.qos.min(pending.qos),
@@ -153,7 +166,8 @@ impl Connection {
             since: now,
             message,
         });
-        self.session.queue.push(entries, now, &self.broker.limits);
+        let pushed = queue.push(entries, now, &self.broker.limits);
+        self.broker.stats.dropped_full.add(pushed.dropped);
         if done {
             state.retained.pop_front();
         }

@@ -231,14 +231,13 @@ fn establish(
     let session = attached.session;
     let window = Window::new(connect.receive_maximum.min(settings.max_inflight));
     let resend = resume(&broker, &session, &window);
-    let gate = broker.gates.open(session.number);
     let outbound_aliases =
         OutboundAliases::new(connect.topic_alias_maximum.min(settings.topic_alias_maximum));
     let mut connection = Connection {
         stream,
         session,
         number: attached.connection,
-        gate,
+        gate: attached.gate,
         hooks: admitted.hooks,
         encoder,
         window,
@@ -268,13 +267,13 @@ fn establish(
 
 /// What a resumed session sends again, in order; its groups may give it messages again.
 fn resume(broker: &Broker, session: &crate::broker::session::Session, window: &Window) -> VecDeque<u16> {
-    let state = session.state.lock();
+    let mut state = session.state.lock();
     for subscription in state.subscriptions.values() {
         if let crate::broker::tree::Target::Group(group) = &subscription.target {
             group.resume(session.number, window.size(), broker.clock.now(), &broker.limits);
         }
     }
-    state.inflight.in_order().into()
+    state.inflight.start_again()
 }
 
 /// An identifier that nobody can guess: 128 bits from the standard library's random hash keys.

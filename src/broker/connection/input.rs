@@ -3,13 +3,14 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use tidegate_plugin::Refusal;
 use tokio::io::{AsyncRead, ReadBuf};
 
 use super::{Connection, Ending, HeldInput, OUTPUT_LIMIT, Offered, Pause, Scratch};
 use crate::broker::clock::Millis;
 use crate::broker::gate::Held;
 use crate::broker::session::State;
-use crate::wire::{Frame, Packet, WireError, decode, frame};
+use crate::wire::{Frame, Packet, ReasonCode, WireError, decode, frame};
 
 /// What passes after a brief hold that ran its full time, in bytes.
 const TRICKLE: usize = 4096;
@@ -17,7 +18,7 @@ const TRICKLE: usize = 4096;
 const LOOK: Millis = 2;
 
 /// What a packet's handler says about the packets after it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Next {
     /// Go on.
     Go,
@@ -27,6 +28,10 @@ pub(super) enum Next {
     Pause,
     /// There is nothing after it.
     Stop,
+    /// The client broke the rules: the connection ends when what came before is done.
+    Broken(WireError),
+    /// A plugin ends the connection when what came before is done.
+    Refused(Box<Refusal>),
 }
 
 impl Connection {
@@ -38,10 +43,11 @@ impl Connection {
         state: &mut State,
         now: Millis,
     ) -> bool {
-        if matches!(self.ending, Ending::Closing(_) | Ending::Over) {
+        // what a client published before its DISCONNECT still counts
+        if self.offered.is_some() && !self.offer_again(cx, state) {
             return false;
         }
-        if self.offered.is_some() && !self.offer_again(cx) {
+        if matches!(self.ending, Ending::Closing(_) | Ending::Over) {
             return false;
         }
         if !self.resume_after_pause(cx, now) {
@@ -61,13 +67,17 @@ impl Connection {
         self.held.as_ref().is_some_and(|held| held.bytes > self.broker.settings.listen.max_buffer)
     }
 
-    fn may_read(&self) -> bool {
+    /// Whether the client is heard if it says something. Not while it is held: its silence then means nothing.
+    pub(super) fn listening(&self) -> bool {
         self.ending == Ending::No
             && !self.input_ready
             && !self.pausing()
             && self.offered.is_none()
             && !self.reading_paused()
-            && self.output.len() - self.written < OUTPUT_LIMIT
+    }
+
+    fn may_read(&self) -> bool {
+        self.listening() && self.output.len() - self.written < OUTPUT_LIMIT
     }
 
     fn read(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch, state: &mut State, now: Millis) -> bool {
@@ -127,6 +137,7 @@ impl Connection {
     ) -> usize {
         let maximum = self.broker.settings.session.max_packet_size as usize;
         let mut at = 0;
+        let mut last = Next::Go;
         self.input_ready = false;
         self.start_batch(scratch);
         loop {
@@ -138,33 +149,46 @@ impl Connection {
                 Ok(Some(found)) => found,
                 Ok(None) => break,
                 Err(error) => {
-                    self.protocol_error(error, now);
-                    at = bytes.len();
+                    (at, last) = (bytes.len(), Next::Broken(error));
                     break;
                 }
             };
             let end = at + found.header + found.body;
             match self.handle_or_hold(found, &bytes[at + found.header..end], cx, scratch, state, now) {
-                Next::Stop => {
-                    at = bytes.len();
-                    break;
-                }
                 Next::Pause => {
                     self.input_ready = true;
                     break;
                 }
                 Next::Go | Next::Wait(_) => at = end,
+                stop => {
+                    (at, last) = (bytes.len(), stop);
+                    break;
+                }
             }
             if self.pause == Pause::Trickle && at >= TRICKLE {
                 self.input_ready = true;
                 break;
             }
         }
-        self.finish_batch(cx, scratch, now);
+        self.finish_batch(cx, scratch, state, now);
         if self.pause == Pause::Trickle && at >= TRICKLE {
             self.pause = Pause::Look(self.broker.spine.sent(self.session.number));
         }
+        self.conclude(last, now);
         at
+    }
+
+    /// Ends the connection if the last packet asked for it: behind the acknowledgements of those before.
+    fn conclude(&mut self, last: Next, now: Millis) {
+        match last {
+            Next::Broken(error) => {
+                self.broker.stats.protocol_errors.add(1);
+                tracing::info!(client = %self.session.client_id, %error, "closed for a protocol error");
+                self.close(error.reason, Some(error.what), now);
+            }
+            Next::Refused(refusal) => self.close(ReasonCode(refusal.code), Some(&refusal.reason), now),
+            Next::Go | Next::Wait(_) | Next::Pause | Next::Stop => {}
+        }
     }
 
     fn handle_or_hold(
@@ -178,10 +202,7 @@ impl Connection {
     ) -> Next {
         let packet = match decode(Some(self.encoder.version), found, body) {
             Ok(packet) => packet,
-            Err(error) => {
-                self.protocol_error(error, now);
-                return Next::Stop;
-            }
+            Err(error) => return Next::Broken(error),
         };
         let waits = match &packet {
             Packet::Publish(_) => match self.gate.held(now) {
@@ -200,8 +221,7 @@ impl Connection {
         };
         if waits {
             if self.receive_maximum_exceeded(&packet, state) {
-                self.protocol_error(super::packets::RECEIVE_MAXIMUM, now);
-                return Next::Stop;
+                return Next::Broken(super::packets::RECEIVE_MAXIMUM);
             }
             self.hold(found, &packet, body);
             return Next::Go;
@@ -247,6 +267,7 @@ impl Connection {
             None => {}
         }
         let Some(mut held) = self.held.take() else { return false };
+        let mut last = Next::Go;
         self.start_batch(scratch);
         while self.offered.is_none()
             && let Some((found, body)) = held.packets.pop_front()
@@ -259,15 +280,17 @@ impl Connection {
                     self.arm(until);
                     break;
                 }
-                Next::Stop => {
-                    held.packets.clear();
-                    break;
-                }
                 // said only by `handle_or_hold`
                 Next::Pause => break,
+                stop => {
+                    held.packets.clear();
+                    last = stop;
+                    break;
+                }
             }
         }
-        self.finish_batch(cx, scratch, now);
+        self.finish_batch(cx, scratch, state, now);
+        self.conclude(last, now);
         if !held.packets.is_empty() {
             self.held = Some(Box::new(HeldInput::again(*held)));
         }
@@ -286,10 +309,7 @@ impl Connection {
         match decode(Some(self.encoder.version), found, body) {
             Ok(packet) => self.handle(&packet, cx, scratch, state, now),
             // it was decoded before it was held
-            Err(error) => {
-                self.protocol_error(error, now);
-                Next::Stop
-            }
+            Err(error) => Next::Broken(error),
         }
     }
 
@@ -322,25 +342,26 @@ impl Connection {
         }
     }
 
-    /// The client broke the rules: it is told which, and leaves.
-    pub(super) fn protocol_error(&mut self, error: WireError, now: Millis) {
-        self.broker.stats.protocol_errors.add(1);
-        tracing::info!(client = %self.session.client_id, %error, "closed for a protocol error");
-        self.close(error.reason, Some(error.what), now);
-    }
-
     fn start_batch(&mut self, scratch: &mut Scratch) {
         scratch.batch.start(self.session.number);
         scratch.ordinal = None;
         scratch.acks.clear();
+        scratch.received.clear();
     }
 
     /// Gives the batch to the spine; its acknowledgements are sent once it is accepted.
-    pub(super) fn finish_batch(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch, now: Millis) {
+    pub(super) fn finish_batch(
+        &mut self,
+        cx: &mut Context<'_>,
+        scratch: &mut Scratch,
+        state: &mut State,
+        now: Millis,
+    ) {
         self.settle_finished(scratch, now);
         if scratch.batch.is_empty() {
             self.output.extend_from_slice(&scratch.acks);
             scratch.acks.clear();
+            scratch.received.clear();
             return;
         }
         let count = scratch.batch.count() as u64;
@@ -349,17 +370,23 @@ impl Connection {
                 self.broker.stats.published.add(count);
                 self.output.extend_from_slice(&scratch.acks);
             }
-            Err(batch) => self.offered = Some(Box::new(Offered { batch, acks: scratch.acks.clone(), count })),
+            Err(batch) => {
+                // should the connection end before they are accepted, the client sends them again
+                scratch.received.retain(|id| state.received.remove(id));
+                let (acks, received) = (scratch.acks.clone(), scratch.received.clone());
+                self.offered = Some(Box::new(Offered { batch, acks, received, count }));
+            }
         }
         self.start_batch(scratch);
     }
 
-    fn offer_again(&mut self, cx: &mut Context<'_>) -> bool {
+    fn offer_again(&mut self, cx: &mut Context<'_>, state: &mut State) -> bool {
         let Some(mut offered) = self.offered.take() else { return true };
         match self.broker.spine.offer(self.session.number, std::mem::take(&mut offered.batch), cx.waker()) {
             Ok(()) => {
                 self.broker.stats.published.add(offered.count);
                 self.output.extend_from_slice(&offered.acks);
+                state.received.extend(offered.received);
                 true
             }
             Err(batch) => {

@@ -78,7 +78,7 @@ struct Connection {
     window: Window,
     /// The client's keep-alive, times 1.5; 0 is none.
     silence: Millis,
-    /// When bytes last passed in either direction.
+    /// When bytes last came.
     seen: Millis,
     timer: Pin<Box<Sleep>>,
     timer_at: Millis,
@@ -119,6 +119,8 @@ struct HeldInput {
 struct Offered {
     batch: Bytes,
     acks: Vec<u8>,
+    /// Identifiers of its QoS 2 messages, which are received when it is accepted.
+    received: Vec<u16>,
     count: u64,
 }
 
@@ -155,11 +157,15 @@ struct Scratch {
     /// Moment of acceptance of the batch.
     ordinal: Option<u64>,
     acks: Vec<u8>,
+    /// Identifiers of the QoS 2 messages in the batch.
+    received: Vec<u16>,
     entries: Vec<Entry>,
     output: Vec<u8>,
     /// Whether the client acknowledged something, and how much for which group.
     acknowledged: bool,
     finished: Vec<(Arc<Group>, u64)>,
+    /// How often the connection searched for retained messages in this turn.
+    searches: usize,
 }
 
 thread_local! {
@@ -168,10 +174,12 @@ thread_local! {
         batch: BatchWriter::default(),
         ordinal: None,
         acks: Vec::new(),
+        received: Vec::new(),
         entries: Vec::new(),
         output: Vec::new(),
         acknowledged: false,
         finished: Vec::new(),
+        searches: 0,
     });
 }
 
@@ -181,6 +189,7 @@ impl Connection {
             if self.output.is_empty() {
                 self.output = std::mem::take(&mut scratch.output);
             }
+            scratch.searches = 0;
             let session = Arc::clone(&self.session);
             let poll = self.poll_with(cx, scratch, &mut session.state.lock());
             self.return_output(scratch);
@@ -195,17 +204,24 @@ impl Connection {
             self.check_timer(cx, now);
             let mut progress = self.poll_input(cx, scratch, state, now);
             progress |= self.deliver(scratch, state, now);
-            progress |= self.poll_output(cx, now);
+            progress |= self.poll_output(cx);
             match self.ending {
                 Ending::Over => return Poll::Ready(()),
-                Ending::Closing(_) if self.output.is_empty() && !self.unflushed => return Poll::Ready(()),
+                Ending::Closing(_) if self.output.is_empty() && !self.unflushed && self.offered.is_none() => {
+                    return Poll::Ready(());
+                }
                 Ending::NoInput if self.held.is_none() && self.offered.is_none() && !self.input_ready => {
                     return Poll::Ready(());
                 }
                 _ if progress => {}
                 _ if !self.session.queue.wait(cx.waker(), self.free_window(state))
                     && self.may_deliver(state) => {}
-                _ => return Poll::Pending,
+                _ => {
+                    if self.searches_on(scratch, state) {
+                        cx.waker().wake_by_ref();
+                    }
+                    return Poll::Pending;
+                }
             }
         }
     }
@@ -214,6 +230,8 @@ impl Connection {
     fn check_ownership(&mut self, state: &mut State, now: Millis) {
         if state.connection != self.number {
             self.will = false;
+            // the client sends it again on its new connection
+            self.offered = None;
             self.close(ReasonCode::SESSION_TAKEN_OVER, None, now);
         } else if self.broker.draining() {
             self.close(ReasonCode::SERVER_SHUTTING_DOWN, None, now);
@@ -224,16 +242,21 @@ impl Connection {
         while self.timer.as_mut().poll_unpin(cx).is_ready() {
             let fired = std::mem::take(&mut self.timer_at);
             match self.ending {
-                Ending::Closing(until) if now >= until => {
+                Ending::Closing(until) if now >= until && self.offered.is_none() => {
                     self.ending = Ending::Over;
                     return;
                 }
-                Ending::Closing(until) => self.arm(until),
-                _ if self.silence > 0 && now >= self.seen + self.silence && !self.reading_paused() => {
+                Ending::Closing(until) => self.arm(if now < until { until } else { now + LINGER }),
+                _ if self.silence > 0 && now >= self.seen + self.silence && self.listening() => {
                     self.broker.stats.keep_alive_timeouts.add(1);
                     self.close(ReasonCode::KEEP_ALIVE_TIMEOUT, None, now);
                 }
-                _ if self.silence > 0 => self.arm((self.seen + self.silence).max(now + 1)),
+                _ if self.silence > 0 => {
+                    if !self.listening() {
+                        self.seen = now;
+                    }
+                    self.arm((self.seen + self.silence).max(now + 1));
+                }
                 _ => self.arm(now + IDLE_TIMER),
             }
             debug_assert!(fired > 0 || self.timer_at > 0);
@@ -286,3 +309,6 @@ impl PollUnpin for Pin<&mut Sleep> {
         std::future::Future::poll(self, cx)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,6 @@ use std::task::{Context, Poll};
 use tokio::io::AsyncWrite;
 
 use super::{Connection, Ending, Scratch};
-use crate::broker::clock::Millis;
 
 /// Output memory that a connection may keep while the socket is full, beyond what is in it.
 const SLACK: usize = 4096;
@@ -15,14 +14,13 @@ const KEEP: usize = 512 * 1024;
 
 impl Connection {
     /// Writes what is encoded. `true` when the socket took something.
-    pub(super) fn poll_output(&mut self, cx: &mut Context<'_>, now: Millis) -> bool {
+    pub(super) fn poll_output(&mut self, cx: &mut Context<'_>) -> bool {
         let mut progress = false;
         while self.written < self.output.len() && self.ending != Ending::Over {
             match Pin::new(&mut self.stream).poll_write(cx, &self.output[self.written..]) {
                 Poll::Pending => break,
                 Poll::Ready(Ok(count)) if count > 0 => {
                     self.written += count;
-                    self.seen = now;
                     self.unflushed = true;
                     progress = true;
                     self.broker.stats.bytes_sent.add(count as u64);
@@ -51,6 +49,8 @@ impl Connection {
         self.unflushed = false;
         self.ending = match self.ending {
             Ending::No | Ending::NoInput => Ending::NoInput,
+            // what it published before its DISCONNECT still counts
+            closing @ Ending::Closing(_) if self.offered.is_some() => closing,
             Ending::Closing(_) | Ending::Over => Ending::Over,
         };
     }

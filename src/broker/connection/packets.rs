@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::task::Context;
+use std::time::Duration;
 
 use tidegate_plugin as plugin;
 use tidegate_plugin::Verdict;
@@ -24,6 +25,9 @@ pub(super) const RECEIVE_MAXIMUM: WireError = WireError {
     reason: ReasonCode::RECEIVE_MAXIMUM_EXCEEDED,
     what: "more unacknowledged messages than the server's Receive Maximum",
 };
+
+/// A plugin may ask for any delay; it is asked again after this one.
+const LONGEST_DELAY: Duration = Duration::from_secs(24 * 3600);
 
 /// Topics that only the gateway itself publishes to.
 pub(super) fn reserved(topic: &str) -> bool {
@@ -49,26 +53,21 @@ impl Connection {
             Packet::PingReq => self.encoder.pingresp(&mut self.output),
             Packet::Subscribe(subscribe) => {
                 // what was published before must count as before
-                self.finish_batch(cx, scratch, now);
+                self.finish_batch(cx, scratch, state, now);
                 self.subscribe(subscribe, state);
             }
             Packet::Unsubscribe(unsubscribe) => {
-                self.finish_batch(cx, scratch, now);
+                self.finish_batch(cx, scratch, state, now);
                 self.unsubscribe(unsubscribe, state);
             }
             Packet::Disconnect(disconnect) => return self.disconnect(disconnect, state, now),
-            Packet::Connect(_) => return self.broken(WireError::protocol("a second CONNECT"), now),
+            Packet::Connect(_) => return Next::Broken(WireError::protocol("a second CONNECT")),
             Packet::Auth(_) => {
-                return self
-                    .broken(WireError::protocol("AUTH without an authentication method in CONNECT"), now);
+                let what = "AUTH without an authentication method in CONNECT";
+                return Next::Broken(WireError::protocol(what));
             }
         }
         Next::Go
-    }
-
-    fn broken(&mut self, error: WireError, now: Millis) -> Next {
-        self.protocol_error(error, now);
-        Next::Stop
     }
 
     /// Whether this message is one more than the client may have unacknowledged.
@@ -89,10 +88,10 @@ impl Connection {
         now: Millis,
     ) -> Next {
         if self.receive_maximum_exceeded(&Packet::Publish(*publish), state) {
-            return self.broken(RECEIVE_MAXIMUM, now);
+            return Next::Broken(RECEIVE_MAXIMUM);
         }
         if let Some(error) = self.learn_alias(publish) {
-            return self.broken(error, now);
+            return Next::Broken(error);
         }
         if publish.qos == QoS::ExactlyOnce && state.received.contains(&publish.packet_id) {
             // sent again: we have it
@@ -147,11 +146,11 @@ impl Connection {
                 let reason = ReasonCode(refusal.code);
                 self.acknowledge(publish, reason, Some(&refusal), scratch, state);
             }
-            Verdict::Delay(pause) => return Next::Wait(now + (pause.as_millis() as u64).max(1)),
-            Verdict::Close(refusal) => {
-                self.close(ReasonCode(refusal.code), Some(&refusal.reason), now);
-                return Next::Stop;
+            Verdict::Delay(pause) => {
+                let pause = pause.clamp(Duration::from_millis(1), LONGEST_DELAY);
+                return Next::Wait(now + pause.as_millis() as u64);
             }
+            Verdict::Close(refusal) => return Next::Refused(Box::new(refusal)),
         }
         Next::Go
     }
@@ -197,6 +196,7 @@ impl Connection {
             QoS::ExactlyOnce => {
                 if !reason.is_error() {
                     state.received.insert(publish.packet_id);
+                    scratch.received.push(publish.packet_id);
                 }
                 self.encoder.pubrec(&mut scratch.acks, publish.packet_id, reason, text, user);
             }
@@ -247,7 +247,9 @@ impl Connection {
     /// A message is done: its place in the window is free.
     fn finish(&mut self, id: u16, scratch: &mut Scratch, state: &mut State, now: Millis) {
         let Some(sent) = state.inflight.remove(id) else { return };
-        self.window.acknowledged(now.saturating_sub(sent.at));
+        if sent.at != 0 {
+            self.window.acknowledged(now.saturating_sub(sent.at));
+        }
         scratch.acknowledged = true;
         let extra = match sent.stage {
             Stage::Published(entry) => entry.extra,
@@ -308,7 +310,7 @@ impl Connection {
         if let Some(expiry) = disconnect.session_expiry {
             if state.expiry == 0 && expiry != 0 {
                 let what = "DISCONNECT asks for a session expiry that CONNECT did not ask for";
-                return self.broken(WireError::protocol(what), now);
+                return Next::Broken(WireError::protocol(what));
             }
             state.expiry = expiry.min(self.broker.settings.session.max_expiry);
         }

@@ -144,6 +144,43 @@ fn an_absent_consumer_keeps_the_newest_and_nothing_of_qos_0() {
     assert_eq!(kept, (5..15).collect::<Vec<_>>());
 }
 
+#[test]
+fn a_publisher_that_reconnects_is_held_again() {
+    let queue = Queue::new(HoldPolicy::WhileProgress);
+    queue.connect(1);
+    let (old, new) = (Arc::new(Gate::default()), Arc::new(Gate::default()));
+    queue.push(entries(QoS::AtLeastOnce, 101, 1), 1, &limits());
+    assert_eq!(queue.hold([(1, Arc::clone(&old))].into_iter(), 1, &limits()), 1);
+    queue.hold([(1, Arc::clone(&new))].into_iter(), 1, &limits());
+    queue.hold([(1, Arc::clone(&new))].into_iter(), 1, &limits());
+    assert!(old.held(1).is_none() && new.held(1).is_some());
+    take(&queue, 101, 2);
+    assert!(new.held(2).is_none());
+}
+
+#[test]
+fn what_comes_after_the_end_holds_nobody() {
+    let queue = Queue::new(HoldPolicy::WhileProgress);
+    queue.connect(1);
+    queue.clear();
+    assert!(!queue.push(entries(QoS::AtLeastOnce, 200, 1), 1, &limits()).over);
+}
+
+#[test]
+fn what_a_group_gave_is_not_dropped() {
+    let queue = Queue::new(HoldPolicy::WhileProgress);
+    queue.connect(1);
+    let group = Some(Arc::new(Group::new("$share/g/t".into())));
+    let extra = Some(Arc::new(Extra { identifiers: [].into(), group }));
+    let shared = |number| Entry { extra: extra.clone(), ..entry(QoS::AtLeastOnce, 1, number) };
+    queue.push([shared(0), entry(QoS::AtLeastOnce, 1, 1), shared(2)], 1, &limits());
+    queue.disconnect(&limits(), |_| true);
+    let rest = (3..20).map(|number| entry(QoS::AtLeastOnce, 1, number));
+    assert_eq!(queue.push(rest, 1, &limits()).dropped, 8);
+    let left: Vec<u64> = take(&queue, 99, 1).iter().map(|entry| entry.message.ordinal).collect();
+    assert_eq!(left, [[0, 2].to_vec(), (10..20).collect()].concat());
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Push(u8, u8),
@@ -192,7 +229,7 @@ proptest! {
                 }
                 Step::Connect => { queue.connect(now); connected = true; }
                 Step::Disconnect => { queue.disconnect(&limits(), |_| true); connected = false; }
-                Step::Clear => { queue.clear(); }
+                Step::Clear => { queue.clear(); connected = false; }
                 Step::Tick(time) => { now += u64::from(time); queue.check_progress(now, &limits()); }
             }
             let flow = queue.flow();
