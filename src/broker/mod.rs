@@ -123,6 +123,8 @@ impl Broker {
         self.draining.store(true, Ordering::Release);
         let sessions: Vec<_> = self.registry.sessions.lock().values().cloned().collect();
         for session in sessions {
+            // once we have had the lock, its connection has seen the flag or waits to be woken
+            drop(session.state.lock());
             session.queue.nudge();
         }
     }

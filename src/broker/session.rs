@@ -49,7 +49,10 @@ pub struct State {
     /// Identifiers of QoS 2 messages received and not released.
     pub received: HashSet<u16>,
     /// Retained messages still to be read for new subscriptions.
-    pub retained: VecDeque<PendingRetained>,
+    pub retained: OwedRetained,
+    /// How many subscriptions let the queue hold publishers while it makes progress, and how many only briefly.
+    pub lasting: usize,
+    pub brief: usize,
 }
 
 /// Retained messages that a subscription is still owed.
@@ -61,6 +64,78 @@ pub struct PendingRetained {
     pub qos: QoS,
     /// The subscription's identifier.
     pub extra: Option<Arc<Extra>>,
+}
+
+/// The retained messages that new subscriptions are owed, each filter once, first come first served.
+#[derive(Debug, Default)]
+pub struct OwedRetained {
+    order: VecDeque<PendingRetained>,
+    filters: HashSet<Arc<str>>,
+}
+
+impl OwedRetained {
+    /// Owes the messages of a filter, unless it does already.
+    pub fn add(&mut self, pending: PendingRetained) {
+        if self.filters.insert(Arc::clone(&pending.cursor.filter)) {
+            self.order.push_back(pending);
+        }
+    }
+
+    /// Owes nothing for this filter any more.
+    pub fn forget(&mut self, filter: &str) {
+        self.filters.remove(filter);
+        self.give_memory_back();
+    }
+
+    /// What is to be read next.
+    pub fn next(&mut self) -> Option<&mut PendingRetained> {
+        while let Some(first) = self.order.front()
+            && !self.filters.contains(&first.cursor.filter)
+        {
+            self.order.pop_front();
+        }
+        self.order.front_mut()
+    }
+
+    /// What was to be read next has been read.
+    pub fn next_is_done(&mut self) {
+        if let Some(done) = self.order.pop_front() {
+            self.filters.remove(&done.cursor.filter);
+            self.give_memory_back();
+        }
+    }
+
+    /// Whether nothing is owed.
+    pub fn is_empty(&self) -> bool {
+        self.filters.is_empty()
+    }
+
+    fn give_memory_back(&mut self) {
+        if self.filters.is_empty() {
+            *self = Self::default();
+        }
+    }
+}
+
+impl State {
+    /// Whom the session's queue may hold, by what it subscribes to.
+    pub fn hold_policy(&self) -> HoldPolicy {
+        match (self.lasting, self.brief) {
+            (0, 0) => HoldPolicy::Never,
+            (0, _) => HoldPolicy::Briefly,
+            _ => HoldPolicy::WhileProgress,
+        }
+    }
+
+    /// Counts a subscription that is new (or one less when it is gone).
+    pub fn count_policy(&mut self, policy: HoldPolicy, gone: bool) {
+        let count = match policy {
+            HoldPolicy::WhileProgress => &mut self.lasting,
+            HoldPolicy::Briefly => &mut self.brief,
+            HoldPolicy::Never => return,
+        };
+        *count = if gone { count.saturating_sub(1) } else { *count + 1 };
+    }
 }
 
 impl Session {

@@ -110,10 +110,13 @@ impl Spine {
     /// `Err` gives the batch back when the shard is full; `waker` is woken when it no longer is.
     pub fn offer(&self, publisher: u64, batch: Bytes, waker: &Waker) -> Result<(), Bytes> {
         let shard = self.shard(publisher);
-        if shard.flight.full() && !shard.flight.room_after_registering(waker) {
-            return Err(batch);
+        if !shard.flight.enter(batch.len()) {
+            shard.flight.waiting.lock().push(waker.clone());
+            // it may have emptied before we were on the list
+            if !shard.flight.enter(batch.len()) {
+                return Err(batch);
+            }
         }
-        shard.flight.enter(batch.len());
         shard.send(batch);
         Ok(())
     }
@@ -218,15 +221,18 @@ impl Flight {
             || self.bytes.load(Ordering::Acquire) >= self.max_bytes
     }
 
-    fn room_after_registering(&self, waker: &Waker) -> bool {
-        self.waiting.lock().push(waker.clone());
-        !self.full()
-    }
-
-    fn enter(&self, bytes: usize) {
-        self.sent.fetch_add(1, Ordering::AcqRel);
-        self.batches.fetch_add(1, Ordering::AcqRel);
-        self.bytes.fetch_add(bytes, Ordering::AcqRel);
+    /// Takes room for a batch; `false` when there is none. Taken before it is judged, so that many at the same time
+    /// can't all find the last free place.
+    fn enter(&self, bytes: usize) -> bool {
+        let batches_before = self.batches.fetch_add(1, Ordering::AcqRel);
+        let bytes_before = self.bytes.fetch_add(bytes, Ordering::AcqRel);
+        let room = batches_before < MAX_BATCHES && bytes_before < self.max_bytes;
+        if room {
+            self.sent.fetch_add(1, Ordering::AcqRel);
+        } else {
+            self.leave(1, bytes);
+        }
+        room
     }
 
     fn leave(&self, batches: usize, bytes: usize) {

@@ -1,6 +1,5 @@
 //! Subscribing and unsubscribing.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -52,6 +51,11 @@ impl Broker {
     ) {
         let extra =
             identifier.map(|identifier| Arc::new(Extra { identifiers: [identifier].into(), group: None }));
+        let policy = match filter.qos {
+            _ if self.never_holds(session, state, &path) => HoldPolicy::Never,
+            QoS::AtMostOnce => HoldPolicy::Briefly,
+            QoS::AtLeastOnce | QoS::ExactlyOnce => HoldPolicy::WhileProgress,
+        };
         // see `Broker::retain`
         let store = self.retained.read();
         let now = self.next_ordinal();
@@ -62,6 +66,7 @@ impl Broker {
             retain_as_published: filter.retain_as_published,
             since: replaced_since.unwrap_or(now),
             extra: extra.clone(),
+            policy,
         });
         self.insert(&path, &subscription);
         drop(store);
@@ -71,14 +76,10 @@ impl Broker {
             RetainHandling::Never => false,
         };
         if wanted {
-            // one reading for each filter is enough, however often a client asks for it
-            if replaced_since.is_some() {
-                state.retained.retain(|pending| pending.cursor.filter != path);
-            }
             let cursor = Cursor::new(Arc::clone(&path), now);
-            state.retained.push_back(PendingRetained { cursor, qos: filter.qos, extra });
+            state.retained.add(PendingRetained { cursor, qos: filter.qos, extra });
         }
-        state.subscriptions.insert(path, subscription);
+        self.remember(session, state, path, subscription);
     }
 
     fn join_group(
@@ -96,6 +97,8 @@ impl Broker {
         );
         group.join(session, filter.qos, identifier, window, self.clock.now(), &self.limits);
         drop(groups);
+        let never = self.never_holds(session, state, &path);
+        group.queue.set_policy(if never { HoldPolicy::Never } else { HoldPolicy::WhileProgress });
         let since = state.subscriptions.get(&path).map_or_else(|| self.next_ordinal(), |known| known.since);
         let subscription = Arc::new(Subscription {
             target: Target::Group(group),
@@ -104,9 +107,25 @@ impl Broker {
             retain_as_published: filter.retain_as_published,
             since,
             extra: None,
+            // the group's queue holds, not the session's
+            policy: HoldPolicy::Never,
         });
         self.insert_first_of_group(&path, &subscription);
-        state.subscriptions.insert(path, subscription);
+        self.remember(session, state, path, subscription);
+    }
+
+    fn remember(
+        &self,
+        session: &Session,
+        state: &mut State,
+        path: Arc<str>,
+        subscription: Arc<Subscription>,
+    ) {
+        state.count_policy(subscription.policy, false);
+        if let Some(replaced) = state.subscriptions.insert(path, subscription) {
+            state.count_policy(replaced.policy, true);
+        }
+        session.queue.set_policy(state.hold_policy());
     }
 
     /// Removes a subscription; the code for its UNSUBACK.
@@ -114,10 +133,9 @@ impl Broker {
         let Some((path, subscription)) = state.subscriptions.remove_entry(path) else {
             return ReasonCode::NO_SUBSCRIPTION_EXISTED;
         };
-        state.retained.retain(|pending| pending.cursor.filter != path);
-        if state.retained.is_empty() {
-            state.retained = VecDeque::new();
-        }
+        state.retained.forget(&path);
+        state.count_policy(subscription.policy, true);
+        session.queue.set_policy(state.hold_policy());
         self.forget(session, &path, &subscription);
         ReasonCode::SUCCESS
     }
@@ -151,24 +169,10 @@ impl Broker {
         }
     }
 
-    /// Whom the session's queue may hold follows from what it subscribes to; to be called when that has changed.
-    pub(super) fn update_policy(&self, session: &Arc<Session>, state: &State) {
-        let never = &self.settings.queue.never_hold;
-        let mut policy = HoldPolicy::Never;
-        for (path, subscription) in &state.subscriptions {
-            if never.iter().any(|rule| excludes(rule, &session.client_id, state.user.as_deref(), path)) {
-                continue;
-            }
-            match subscription.target {
-                Target::Group(_) => {}
-                Target::Session(_) if subscription.qos == QoS::AtMostOnce => policy = HoldPolicy::Briefly,
-                Target::Session(_) => {
-                    policy = HoldPolicy::WhileProgress;
-                    break;
-                }
-            }
-        }
-        session.queue.set_policy(policy);
+    /// Whether the configuration says that this consumer never holds publishers.
+    fn never_holds(&self, session: &Session, state: &State, path: &str) -> bool {
+        let rules = &self.settings.queue.never_hold;
+        rules.iter().any(|rule| excludes(rule, &session.client_id, state.user.as_deref(), path))
     }
 }
 

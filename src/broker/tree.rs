@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::group::Group;
 use super::message::Message;
-use super::queue::Extra;
+use super::queue::{Extra, HoldPolicy};
 use super::session::Session;
 use crate::wire::QoS;
 
@@ -26,6 +26,8 @@ pub struct Subscription {
     pub since: u64,
     /// Its subscription identifier, where it has one.
     pub extra: Option<Arc<Extra>>,
+    /// Whom the session's queue may hold because of it.
+    pub policy: HoldPolicy,
 }
 
 /// Who gets the messages of a subscription.
@@ -270,6 +272,7 @@ mod tests {
             retain_as_published: false,
             since: 0,
             extra: None,
+            policy: HoldPolicy::Never,
         })
     }
 

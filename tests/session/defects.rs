@@ -8,7 +8,7 @@ use crate::common::decode::Packet;
 use crate::common::packet::*;
 use crate::common::property::*;
 use crate::common::unique;
-use crate::house::{End, House, Link, run};
+use crate::house::{End, House, Link, ON_PURPOSE, run};
 
 fn house() -> &'static House {
     static HOUSE: std::sync::OnceLock<House> = std::sync::OnceLock::new();
@@ -288,6 +288,7 @@ impl Hook for Whim {
     fn on_publish(&mut self, publish: &tidegate_plugin::Publish<'_>) -> Verdict {
         match publish.topic {
             "wait" => Verdict::Delay(Duration::MAX),
+            "panic" => panic!("{ON_PURPOSE}"),
             _ => Verdict::Continue,
         }
     }
@@ -304,5 +305,26 @@ fn the_longest_delay() {
         drop(link);
         let (mut link, _) = house.connect(&Connect::v5("c")).await;
         link.publish("else", "x").await;
+    });
+}
+
+/// A plugin that panics costs its client the connection, and nobody else anything.
+#[test]
+fn a_plugin_panics() {
+    let house = House::with_plugin(|_| {}, Some(Box::new(Whim)));
+    run(async {
+        let (mut other, _) = house.connect(&Connect::v5("other")).await;
+        other.subscribe("#", 0).await;
+        // often enough to meet every thread
+        for n in 0..20 {
+            let will = Will::new("will", &n.to_string());
+            let (mut link, _) = house.connect(&Connect::v311("c").will(will)).await;
+            link.send(&Publish::new("panic", "x")).await.unwrap();
+            assert_eq!(link.recv().await, Err(End::Closed));
+            assert_eq!(other.expect_publish().await.text(), n.to_string());
+            other.ping().await;
+        }
+        drop(other);
+        house.wait_until_empty().await;
     });
 }

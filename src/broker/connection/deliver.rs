@@ -149,7 +149,7 @@ impl Connection {
     /// Puts the next retained messages for new subscriptions into the queue; `true` when there may be more.
     fn read_retained(&mut self, scratch: &mut Scratch, state: &mut State, now: Millis) -> bool {
         let (queue, bytes) = (&self.session.queue, self.broker.limits.bytes);
-        let Some(pending) = state.retained.front_mut() else { return false };
+        let Some(pending) = state.retained.next() else { return false };
         if scratch.searches >= RETAINED_SEARCHES || queue.depth() >= RETAINED_CHUNK || queue.bytes() >= bytes
         {
             return false;
@@ -169,7 +169,7 @@ impl Connection {
         let pushed = queue.push(entries, now, &self.broker.limits);
         self.broker.stats.dropped_full.add(pushed.dropped);
         if done {
-            state.retained.pop_front();
+            state.retained.next_is_done();
         }
         !state.retained.is_empty() || !done
     }

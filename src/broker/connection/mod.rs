@@ -12,6 +12,7 @@ mod packets;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -38,7 +39,11 @@ use crate::wire::{Encoder, Frame, ReasonCode};
 pub async fn serve(broker: Arc<Broker>, stream: Stream) {
     // boxed, so that an established connection does not carry the memory its handshake needed
     let Some(mut connection) = Box::pin(handshake::accept(broker, stream)).await else { return };
-    std::future::poll_fn(|cx| connection.poll(cx)).await;
+    // a plugin may panic: that ends the connection as any other reason does
+    let caught = |cx: &mut Context<'_>| {
+        catch_unwind(AssertUnwindSafe(|| connection.poll(cx))).unwrap_or_else(|_| connection.panicked())
+    };
+    std::future::poll_fn(caught).await;
     if let Some(stream) = connection.end() {
         Box::pin(part(stream)).await;
     }
@@ -152,6 +157,8 @@ enum Ending {
 
 /// Memory of the thread, lent to whichever connection is polled.
 struct Scratch {
+    /// A connection has it now; true for the next one only after a panic.
+    lent: bool,
     read: Box<[u8]>,
     batch: BatchWriter,
     /// Moment of acceptance of the batch.
@@ -169,23 +176,34 @@ struct Scratch {
 }
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch {
-        read: vec![0; READ_SIZE].into(),
-        batch: BatchWriter::default(),
-        ordinal: None,
-        acks: Vec::new(),
-        received: Vec::new(),
-        entries: Vec::new(),
-        output: Vec::new(),
-        acknowledged: false,
-        finished: Vec::new(),
-        searches: 0,
-    });
+    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch::new());
+}
+
+impl Scratch {
+    fn new() -> Self {
+        Self {
+            lent: false,
+            read: vec![0; READ_SIZE].into(),
+            batch: BatchWriter::default(),
+            ordinal: None,
+            acks: Vec::new(),
+            received: Vec::new(),
+            entries: Vec::new(),
+            output: Vec::new(),
+            acknowledged: false,
+            finished: Vec::new(),
+            searches: 0,
+        }
+    }
 }
 
 impl Connection {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         SCRATCH.with_borrow_mut(|scratch| {
+            if scratch.lent {
+                *scratch = Scratch::new();
+            }
+            scratch.lent = true;
             if self.output.is_empty() {
                 self.output = std::mem::take(&mut scratch.output);
             }
@@ -193,8 +211,15 @@ impl Connection {
             let session = Arc::clone(&self.session);
             let poll = self.poll_with(cx, scratch, &mut session.state.lock());
             self.return_output(scratch);
+            scratch.lent = false;
             poll
         })
+    }
+
+    fn panicked(&mut self) -> Poll<()> {
+        tracing::error!(client = %self.session.client_id, "a panic ended the connection");
+        self.ending = Ending::Over;
+        Poll::Ready(())
     }
 
     fn poll_with(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch, state: &mut State) -> Poll<()> {
@@ -214,7 +239,8 @@ impl Connection {
                     return Poll::Ready(());
                 }
                 _ if progress => {}
-                _ if !self.session.queue.wait(cx.waker(), self.free_window(state))
+                _ if self.owns(state)
+                    && !self.session.queue.wait(cx.waker(), self.free_window(state))
                     && self.may_deliver(state) => {}
                 _ => {
                     if self.searches_on(scratch, state) {
@@ -228,7 +254,7 @@ impl Connection {
 
     /// A connection leaves when its session belongs to another one, or when the gateway stops.
     fn check_ownership(&mut self, state: &mut State, now: Millis) {
-        if state.connection != self.number {
+        if !self.owns(state) {
             self.will = false;
             // the client sends it again on its new connection
             self.offered = None;
@@ -236,6 +262,11 @@ impl Connection {
         } else if self.broker.draining() {
             self.close(ReasonCode::SERVER_SHUTTING_DOWN, None, now);
         }
+    }
+
+    /// Whether the session is still this connection's; the queue then wakes us and nobody else.
+    fn owns(&self, state: &State) -> bool {
+        state.connection == self.number
     }
 
     fn check_timer(&mut self, cx: &mut Context<'_>, now: Millis) {
@@ -287,7 +318,7 @@ impl Connection {
 
     /// Gives the session up; the stream if its client is to be parted from with care.
     fn end(mut self) -> Option<Stream> {
-        self.hooks.on_disconnect();
+        let _ = catch_unwind(AssertUnwindSafe(|| self.hooks.on_disconnect()));
         self.broker.gates.close(self.session.number, &self.gate);
         self.broker.detach(&self.session, self.number, self.will);
         self.broker.stats.disconnects.add(1);

@@ -292,7 +292,6 @@ impl Connection {
                 Verdict::Delay(_) | Verdict::Drop => ReasonCode::UNSPECIFIED_ERROR,
             });
         }
-        self.broker.update_policy(&self.session, state);
         self.encoder.suback(&mut self.output, subscribe.packet_id, &codes);
     }
 
@@ -302,7 +301,6 @@ impl Connection {
             codes.push(self.broker.unsubscribe(&self.session, state, filter));
             self.hooks.on_unsubscribe(filter);
         }
-        self.broker.update_policy(&self.session, state);
         self.encoder.unsuback(&mut self.output, unsubscribe.packet_id, &codes);
     }
 
