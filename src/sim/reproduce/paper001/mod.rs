@@ -1,6 +1,6 @@
 //! Paper 001: what a client can predict about its own checks, and what it then measures.
 //!
-//! The predicted columns of table II follow from the printed E[S] by formula. The measured ones are simulated: one
+//! The predicted columns of table II follow from the printed `E[S]` by formula. The measured ones are simulated: one
 //! client, 100 checks with the divided decrease, a source with random gaps. The paper prints one such run for each
 //! row, so a measured figure agrees when it lies where 99 of 100 runs do.
 
