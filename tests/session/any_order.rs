@@ -328,7 +328,7 @@ async fn serve_others(prefix: &str) {
 #[test]
 fn any_order_of_packets() {
     let config = ProptestConfig {
-        cases: number_from("TIDEGATE_TEST_CASES", 120) as u32,
+        cases: number_from("TIDEGATE_TEST_CASES", 400) as u32,
         rng_seed: RngSeed::Fixed(number_from("TIDEGATE_TEST_SEED", 1)),
         failure_persistence: Some(Box::new(FileFailurePersistence::Direct("tests/session/regressions.txt"))),
         max_shrink_iters: number_from("TIDEGATE_TEST_SHRINK", 300) as u32,

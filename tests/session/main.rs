@@ -11,5 +11,6 @@ mod common;
 
 mod any_order;
 mod defects;
+mod delivery;
 mod house;
 mod peer;

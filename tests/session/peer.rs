@@ -163,6 +163,9 @@ impl Peer {
             // it may be the beginning of a long packet
             return self.read();
         }
+        self.cut = None;
+        let rest = std::mem::take(&mut self.rest);
+        let _ = self.link.send(&rest).await;
         if self.is_open() {
             self.send(&[0xC0, 0], Some(Owed::Pingresp)).await;
         }
