@@ -164,6 +164,8 @@ impl Broker {
         let mut back: HashMap<*const Group, (Arc<Group>, Vec<Entry>)> = HashMap::new();
         for subscription in state.subscriptions.values() {
             if let Target::Group(group) = &subscription.target {
+                // before its queue is searched: nothing may be put there behind our back
+                self.stats.dropped_gone.add(group.pause(session.number, &self.limits));
                 back.insert(Arc::as_ptr(group), (Arc::clone(group), Vec::new()));
             }
         }
@@ -193,7 +195,6 @@ impl Broker {
             }
         }
         for (group, entries) in back.into_values() {
-            self.stats.dropped_gone.add(group.pause(session.number, &self.limits));
             group.take_back(session.number, entries, self.clock.now(), &self.limits);
         }
     }
