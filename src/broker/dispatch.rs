@@ -195,6 +195,7 @@ impl Dispatcher {
     }
 
     fn settle(&mut self, queue: &Queue, pushed: Pushed, publishers: Publishers, via: &Arc<Subscription>) {
+        self.broker.stats.dropped_gone.add(pushed.unwanted);
         self.report_drops(queue, pushed.dropped, via);
         if pushed.over {
             let gates =

@@ -83,9 +83,10 @@ impl Broker {
     /// Starts the spine, its dispatchers and the housekeeping. Must be called within a tokio runtime.
     pub fn start(settings: Settings, chain: Chain) -> Result<Arc<Self>, SpineError> {
         let shards = std::thread::available_parallelism().map_or(2, usize::from).clamp(1, 16);
-        // A frame in the spine may weigh five times as much in a queue (a tiny message). A queue takes what is in
-        // flight beyond its bound without dropping, so all shards together may hold half of the bound.
-        let in_flight = (settings.queue.max_bytes / (OVERSHOOT / 2 * shards)).max(64 * 1024);
+        // Publishers learn late that a queue is over its bound: about twice what fits into the spine passes before all
+        // are held, and a tiny message weighs five times as much in a queue as its frame in the spine. A queue takes that
+        // without dropping.
+        let in_flight = (settings.queue.max_bytes / (4 * OVERSHOOT * shards)).max(64 * 1024);
         let (spine, outlets) = Spine::start(shards, in_flight)?;
         let broker = Arc::new(Self {
             limits: Limits::from(&settings.queue),

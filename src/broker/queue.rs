@@ -108,6 +108,8 @@ pub struct Flow {
 pub struct Pushed {
     /// Messages dropped to stay within bounds.
     pub dropped: u64,
+    /// Messages of QoS 0 for a consumer that is away.
+    pub unwanted: u64,
     /// The publishers of what was pushed must be held, see [`Queue::hold`].
     pub over: bool,
     /// Wake the consumer.
@@ -185,14 +187,14 @@ impl Queue {
         for entry in entries {
             inner.flow.arrived += 1;
             if !inner.connected && entry.qos == QoS::AtMostOnce {
-                pushed.dropped += 1;
+                pushed.unwanted += 1;
                 continue;
             }
             inner.bytes += entry.message.weight();
             inner.entries.push_back(entry);
         }
         pushed.dropped += inner.trim(limits);
-        inner.flow.dropped += pushed.dropped;
+        inner.flow.dropped += pushed.dropped + pushed.unwanted;
         pushed.over = inner.may_hold(now, limits) && inner.over(now, limits);
         pushed.wake = inner.waker.take();
         pushed

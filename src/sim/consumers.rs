@@ -21,7 +21,7 @@ pub(super) struct Consumers {
     /// The time that a message takes, in nanoseconds.
     service: f64,
     exponential: bool,
-    /// Instances that are to go as soon as they have finished.
+    /// Where random processing times come from.
     random: Seeded,
 }
 

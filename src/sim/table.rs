@@ -20,7 +20,8 @@ pub(super) fn outcome(outcome: &Outcome) -> String {
 
 /// The rows of a paper: its figure, ours, and whether they agree.
 pub(super) fn report(paper: &Paper, report: &Report) -> String {
-    let mut out = format!("Paper {}: {}\n", paper.number, paper.title);
+    let behind = if report.runs == 1 { "1 run".to_owned() } else { format!("{} runs", report.runs) };
+    let mut out = format!("Paper {}: {}, {behind} behind each figure\n", paper.number, paper.title);
     let width =
         |part: fn(&Row) -> &str| report.rows.iter().map(|row| part(row).chars().count()).max().unwrap_or(0);
     let (row_width, column_width) = (width(|row| &row.row), width(|row| &row.column));
@@ -98,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_report_has_the_papers_figure_ours_and_whether_they_agree() {
-        fn nothing(_: usize, _: u64) -> Report {
+        fn nothing(_: usize, _: u64, _: &mut dyn FnMut(f64)) -> Report {
             Report::default()
         }
         let paper =
@@ -107,9 +108,12 @@ mod tests {
             Row::near(["002", "1", "O.P.", "processed"], 5855.0, 5897.25, 100.0),
             Row::within(["002", "1", "O.P.", "share"], None, 0.5, 0.9, 1.0),
         ];
-        let text = report(&paper, &Report { rows, notes: vec!["a note".to_owned()] });
+        let text = report(&paper, &Report { runs: 7, rows, notes: vec!["a note".to_owned()] });
         assert!(text.contains("5855") && text.contains("5897.2") && text.contains("yes"), "{text}");
         assert!(text.contains("NO: 0.900 to 1 would") && text.contains("1 of 2 figures agree"), "{text}");
-        assert!(text.contains("Note: a note"), "{text}");
+        assert!(
+            text.contains("Note: a note") && text.contains("a title, 7 runs behind each figure"),
+            "{text}"
+        );
     }
 }

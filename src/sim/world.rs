@@ -14,10 +14,12 @@ use super::fleet::{Fleet, Habits, Hears};
 use super::outcome::{ClassSums, Outcome, Point, Sums};
 use super::pattern::Pattern;
 use super::queue::Queue;
-use super::scenario::{Announce, ControllerSettings, Scenario, ScenarioError, Service};
+use super::scenario::{Announce, Class, ControllerSettings, Scenario, ScenarioError, Service};
 
 /// How often devices connect and disconnect.
 const STEP: Span = Span::from_millis(100);
+/// The least share of its own rate that a class is ever told: a device told to stop could not be told to start again.
+const LEAST_SHARE: f64 = 0.01;
 /// Points that a series has at most.
 const MAX_POINTS: f64 = 1000.0;
 
@@ -194,12 +196,16 @@ impl<'a> World<'a> {
             let claims: Vec<Claim> = (0..classes.len()).map(|index| self.claim(index)).collect();
             self.rates = allocate::water_fill(total, &claims);
         }
+        for (rate, class) in self.rates.iter_mut().zip(classes) {
+            *rate = rate.max(least_rate(class));
+        }
     }
 
     fn claim(&self, index: usize) -> Claim {
         let class = &self.scenario.classes[index];
-        let ceiling = class.ceiling.unwrap_or(class.rate).min(class.rate);
-        Claim { members: self.connected(index), weight: class.weight, floor: class.floor, ceiling }
+        // With the least rate among the floors, others are given less for it and the total holds.
+        let floor = class.floor.max(least_rate(class));
+        Claim { members: self.connected(index), weight: class.weight, floor, ceiling: ceiling(class) }
     }
 
     /// Sends out the rates that changed enough, or all when the phase did.
@@ -210,7 +216,7 @@ impl<'a> World<'a> {
         for (index, rate) in self.rates.iter().enumerate() {
             let known = self.announced[index];
             let changed = (rate - known).abs() > known * step;
-            if *rate != known && (changed || phase_changed) && *rate > 0.0 {
+            if *rate != known && (changed || phase_changed) {
                 self.announced[index] = *rate;
                 self.announcements.push_back((arrival, index, *rate));
                 if delays.announce == Announce::Push {
@@ -345,6 +351,16 @@ impl<'a> World<'a> {
 /// The first moment of all, and whose it is.
 fn earliest(due: &[Option<Moment>]) -> Option<(Moment, usize)> {
     due.iter().enumerate().filter_map(|(index, at)| at.map(|at| (at, index))).min()
+}
+
+/// The highest rate of a device of this class while devices are held back.
+fn ceiling(class: &Class) -> f64 {
+    class.ceiling.unwrap_or(class.rate).min(class.rate)
+}
+
+/// The least rate that a device of this class is ever told; above 0 in every scenario that passed its check.
+fn least_rate(class: &Class) -> f64 {
+    (LEAST_SHARE * class.rate).min(ceiling(class))
 }
 
 fn fleets(scenario: &Scenario, seed: u64) -> Vec<Fleet> {

@@ -125,6 +125,10 @@ fn mistakes_in_a_scenario_name_the_key_and_what_would_be_right() {
             SMALL.replace("rate = 2.0", "rate = 2.0, floor = 3.0"),
             "floor = 3 is refused: it must be from 0 to 2",
         ),
+        (
+            SMALL.replace("rate = 2.0", "rate = 2.0, ceiling = 0.0"),
+            "class \"a\": ceiling = 0 is refused: it must be from 0.000001",
+        ),
         (SMALL.replace("rate = 5.5", "rate = 5.5, speed = [[0.5, 0.0]]"), "a speed = 0"),
         (SMALL.replace("\"drain\"", "\"drain\", floor = 2"), "floor = 2 is refused"),
         (SMALL.replace("\"drain\"", "\"drain\", target_delay = -1"), "target_delay"),
@@ -135,12 +139,20 @@ fn mistakes_in_a_scenario_name_the_key_and_what_would_be_right() {
         (format!("{SMALL}\n[expect]\nprocessed = [2, 1]"), "must be [low, high]"),
         (format!("{SMALL}\n[autoscale]\nmin = 3"), "max = 2 is refused: it must be at least min"),
         (format!("{SMALL}\n[loop]\nperiod = 0"), "loop.period = 0 is refused"),
+        (format!("{SMALL}\n[loop]\nperiod = 21"), "loop.period = 21 is refused: it must be from 0.001 to 20"),
+        (SMALL.replace("\"drain\"", "\"none\", target_delay = 1"), "unknown field `target_delay`"),
+        (
+            SMALL.replace("rate = 2.0 }", "rate = 2.0 }, { name = \"a\", devices = 1, rate = 1.0 }"),
+            "class \"a\" is there twice",
+        ),
         ("name = [".to_owned(), "mistake.toml"),
     ];
     for (text, expected) in mistakes {
         let file = scratch.file("mistake.toml", &text);
+        let start = format!("{}: ", file.display());
         let error = run_sim(&sim_args(file), &mut Vec::new()).unwrap_err().to_string();
         assert!(error.contains(expected), "{error:?} does not say {expected:?}");
+        assert!(error.starts_with(&start), "{error:?} does not name its file");
     }
     let missing = run_sim(&sim_args("no/such/file.toml".into()), &mut Vec::new()).unwrap_err();
     assert!(missing.to_string().starts_with("no/such/file.toml: "));
@@ -169,6 +181,16 @@ fn reproduce_prints_a_table_writes_rows_and_draws_figures() {
     let rows: Vec<Row> = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
     assert!(rows.iter().any(|row| row.table == "1" && row.printed == Some(5855.0)));
     assert_eq!(fs::read_dir(scratch.0.join("plots")).unwrap().count(), 3);
+}
+
+#[test]
+fn one_run_is_never_all_that_a_band_rests_on() {
+    let mut out = Vec::new();
+    run_reproduce(&reproduce_args("003"), &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    assert!(text.contains("100 runs behind each figure"), "{text}");
+    let odd = text.lines().filter(|line| line.contains("NO:")).count();
+    assert!(odd <= 4, "{text}");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! The papers' tables and figures again: what is printed, what we get, and whether the two agree.
 //!
-//! Each paper is a module with `pub fn report(runs: usize, seed: u64) -> Report` and `pub fn figures(seed: u64) ->
-//! Vec<Figure>`. It runs what the paper ran `runs` times (each run with a seed of its own, derived from `seed`) and
-//! returns its rows and its notes. [`PAPERS`] lists them all.
+//! Each paper is a module with `pub fn report(runs: usize, seed: u64, progress) -> Report` and `pub fn figures(seed: u64) ->
+//! Vec<Figure>`. It runs what the paper ran as often as `runs` asks for and its cost allows (each run with a seed of its
+//! own, derived from `seed`), says how far it is, and returns its rows and its notes. [`PAPERS`] lists them all.
 
 mod figure;
 pub mod paper000;
@@ -25,10 +25,10 @@ pub struct Paper {
     pub number: &'static str,
     /// Its subject.
     pub title: &'static str,
-    /// Runs behind each figure unless somebody asks for another number.
+    /// Runs unless somebody asks for another number; the report says how many became of it.
     pub runs: usize,
-    /// Runs its experiments.
-    pub report: fn(usize, u64) -> Report,
+    /// Runs its experiments; hears the share that is done now and then.
+    pub report: fn(usize, u64, &mut dyn FnMut(f64)) -> Report,
     /// Draws its figures.
     pub figures: fn(u64) -> Vec<Figure>,
 }

@@ -3,7 +3,7 @@
 //! Losses come at random moments, one in 20 s on average; a client makes 100 checks and counts what was lost before
 //! each. The paper prints one such run, so a figure of it agrees when it lies where 99 of 100 runs do.
 
-use super::sample::{Column, Sample};
+use super::sample::{Column, FEWEST_RUNS, Sample};
 use super::{Figure, Report, Row};
 use tidegate_control::Invalid;
 use tidegate_control::active::{
@@ -47,12 +47,18 @@ const NOTES: [&str; 4] = [
 ];
 
 /// Runs the experiments of the paper.
-pub fn report(runs: usize, seed: u64) -> Report {
+pub fn report(runs: usize, seed: u64, progress: &mut dyn FnMut(f64)) -> Report {
+    let runs = runs.max(FEWEST_RUNS);
+    let (mut done, all) = (0.0, (runs * (TABLE_II.len() + TABLE_III.len() + 2)) as f64);
+    let mut run_done = || {
+        done += 1.0;
+        progress(done / all);
+    };
     let mut rows = Vec::new();
     let mut expected = Vec::new();
     for (table, printed) in [("II", TABLE_II), ("III", TABLE_III)] {
         for (kind, figures) in printed {
-            let runs = measure(kind, Losses::Poisson, runs, seed);
+            let runs = measure(kind, Losses::Poisson, runs, seed, &mut run_done);
             rows.extend(printed_rows(table, kind, figures, &runs));
             for (_, t_avg, tolerance) in EXPECTED.into_iter().filter(|expected| expected.0 == kind) {
                 expected.extend(expected_rows(kind, t_avg, tolerance, &runs));
@@ -60,15 +66,15 @@ pub fn report(runs: usize, seed: u64) -> Report {
         }
     }
     rows.extend(expected);
-    rows.extend(figure_3(runs, seed));
-    Report { rows, notes: NOTES.map(str::to_owned).to_vec() }
+    rows.extend(figure_3(runs, seed, &mut run_done));
+    Report { runs, rows, notes: NOTES.map(str::to_owned).to_vec() }
 }
 
 /// Draws what figures 3, 4 and 5 show: one run of 100 checks each.
 pub fn figures(seed: u64) -> Vec<Figure> {
     let trace = |kind: Kind, losses| {
         let strategy = kind.build().ok();
-        strategy.map_or_else(Vec::new, |strategy| simulate(strategy, losses, &mut Seeded::new(seed)).trace)
+        strategy.map_or_else(Vec::new, |strategy| simulate(strategy, losses, &mut Seeded::new(seed)).1)
     };
     let intervals = |trace: Vec<Point>| trace.into_iter().map(|point| (point.at, point.interval));
     let axes = ["time, s", "check interval, s"];
@@ -143,7 +149,8 @@ struct Run {
     k_avg: f64,
     t_avg: f64,
     lambda_avg: f64,
-    trace: Vec<Point>,
+    /// The longest interval.
+    peak: f64,
 }
 
 /// One check of a run.
@@ -154,14 +161,16 @@ struct Point {
     lost: f64,
 }
 
-fn measure(kind: Kind, losses: Losses, runs: usize, seed: u64) -> Vec<Run> {
-    let runs = 0..runs.max(1) as u64;
-    runs.filter_map(|run| Some(simulate(kind.build().ok()?, losses, &mut Seeded::stream(seed, run))))
-        .collect()
+fn measure(kind: Kind, losses: Losses, runs: usize, seed: u64, run_done: &mut dyn FnMut()) -> Vec<Run> {
+    let run = |run| {
+        run_done();
+        Some(simulate(kind.build().ok()?, losses, &mut Seeded::stream(seed, run)).0)
+    };
+    (0..runs as u64).filter_map(run).collect()
 }
 
-/// One client that makes its checks in virtual time.
-fn simulate(mut strategy: Box<dyn Strategy>, losses: Losses, random: &mut Seeded) -> Run {
+/// One client that makes its checks in virtual time: its figures, and each check for those who draw them.
+fn simulate(mut strategy: Box<dyn Strategy>, losses: Losses, random: &mut Seeded) -> (Run, Vec<Point>) {
     let mut now = 0.0;
     let mut next_loss = random.exponential(1.0 / LOSS_RATE);
     let mut trace = Vec::with_capacity(CHECKS as usize);
@@ -184,7 +193,8 @@ fn simulate(mut strategy: Box<dyn Strategy>, losses: Losses, random: &mut Seeded
     let checks = f64::from(CHECKS);
     let mean = |figure: fn(&Point) -> f64| trace.iter().map(figure).sum::<f64>() / checks;
     let (k_avg, lambda_avg) = (mean(|point| point.lost), mean(|point| point.lost / point.interval));
-    Run { k_avg, t_avg: now / checks, lambda_avg, trace }
+    let peak = trace.iter().map(|point| point.interval).fold(0.0, f64::max);
+    (Run { k_avg, t_avg: now / checks, lambda_avg, peak }, trace)
 }
 
 /// The columns of tables II and III.
@@ -225,10 +235,11 @@ fn expected_rows(kind: Kind, t_avg: f64, tolerance: f64, runs: &[Run]) -> [Row; 
 }
 
 /// Figure 3: the sawtooth is higher with uniform losses than with Poisson ones.
-fn figure_3(runs: usize, seed: u64) -> [Row; 1] {
-    let highest = |run: &Run| run.trace.iter().map(|point| point.interval).fold(0.0, f64::max);
-    let peak =
-        |losses| Sample::new(measure(Kind::Adaptive(20), losses, runs, seed).iter().map(highest)).mean();
+fn figure_3(runs: usize, seed: u64, run_done: &mut dyn FnMut()) -> [Row; 1] {
+    let mut peak = |losses| {
+        let runs = measure(Kind::Adaptive(20), losses, runs, seed, run_done);
+        Sample::new(runs.iter().map(|run| run.peak)).mean()
+    };
     let ratio = peak(Losses::Uniform) / peak(Losses::Poisson);
     [Row::within(["003", "figure 3", "adaptive", "peak_uniform_over_poisson"], None, ratio, 1.0, 2.0)]
 }
@@ -240,7 +251,7 @@ mod tests {
     #[test]
     fn every_expected_figure_holds_for_any_seed() {
         for seed in [1, 2, 77] {
-            let report = report(1_000, seed);
+            let report = report(1_000, seed, &mut |_| {});
             for row in report.rows.iter().filter(|row| row.table == "expected") {
                 assert!(row.agrees, "seed {seed}: {row:?}");
             }
@@ -250,7 +261,7 @@ mod tests {
     #[test]
     fn the_printed_tables_agree_but_for_what_the_notes_say() {
         for seed in [1, 5] {
-            let report = report(1_000, seed);
+            let report = report(1_000, seed, &mut |_| {});
             let odd = report.rows.iter().filter(|row| !row.agrees);
             let odd: Vec<_> = odd.map(|row| (row.row.as_str(), row.column.as_str())).collect();
             assert_eq!(odd, [("multiplicative", "lambda_avg"), ("adaptive, delta 25", "t_avg")]);
@@ -258,9 +269,16 @@ mod tests {
     }
 
     #[test]
+    fn progress_grows_up_to_the_whole() {
+        let mut shares = Vec::new();
+        report(100, 1, &mut |share| shares.push(share));
+        assert!(shares.is_sorted() && shares.last() == Some(&1.0), "{shares:?}");
+    }
+
+    #[test]
     fn the_same_seed_gives_the_same_figures() {
-        assert_eq!(report(20, 3), report(20, 3));
-        assert_ne!(report(20, 3), report(20, 4));
+        assert_eq!(report(20, 3, &mut |_| {}), report(20, 3, &mut |_| {}));
+        assert_ne!(report(20, 3, &mut |_| {}), report(20, 4, &mut |_| {}));
     }
 
     #[test]

@@ -42,6 +42,8 @@ impl Row {
 /// All rows of one paper, with what a reader has to know to read them.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Report {
+    /// Runs behind each figure.
+    pub runs: usize,
     /// The figures, in the paper's order.
     pub rows: Vec<Row>,
     /// One line for each place where the paper contradicts itself or was read in a certain way.

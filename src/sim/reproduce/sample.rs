@@ -2,6 +2,9 @@
 
 use super::Row;
 
+/// The fewest runs from which a deviation is taken, whatever number was asked for: a band from fewer is worth nothing.
+pub(super) const FEWEST_RUNS: usize = 100;
+
 /// The same figure from many runs.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Sample {
@@ -17,28 +20,31 @@ impl Sample {
         self.values.push(value);
     }
 
-    /// The mean; 0 of nothing.
+    /// The mean; not a number of nothing, which agrees with no band.
     pub(super) fn mean(&self) -> f64 {
-        self.values.iter().sum::<f64>() / self.values.len().max(1) as f64
+        self.values.iter().sum::<f64>() / self.values.len() as f64
     }
 
-    /// The standard deviation from run to run.
+    /// The standard deviation from run to run; not a number when there are fewer than two.
     pub(super) fn deviation(&self) -> f64 {
+        if self.values.len() < 2 {
+            return f64::NAN;
+        }
         let mean = self.mean();
         let squares = self.values.iter().map(|value| (value - mean) * (value - mean)).sum::<f64>();
-        (squares / self.values.len().max(1) as f64).sqrt()
+        (squares / (self.values.len() as f64 - 1.0)).sqrt()
     }
 
-    /// The highest figure.
+    /// The highest figure; not a number of nothing.
     pub(super) fn highest(&self) -> f64 {
-        self.values.iter().copied().fold(f64::NEG_INFINITY, f64::max)
+        self.values.iter().copied().fold(f64::NAN, f64::max)
     }
 
-    /// The value below which this share of all values lies; 0 of nothing.
+    /// The value below which this share of all values lies; not a number of nothing.
     pub(super) fn quantile(mut self, share: f64) -> f64 {
         self.values.sort_by(f64::total_cmp);
         let rank = (share * self.values.len() as f64).ceil() as usize;
-        self.values.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
+        self.values.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
     }
 
     /// How far one run may be from the mean in 99 of 100 cases: what a figure from a single run is worth.
@@ -78,18 +84,28 @@ mod tests {
     fn figures_of_a_sample() {
         let sample = Sample::new((1..=100).map(f64::from));
         assert_eq!((sample.mean(), sample.highest()), (50.5, 100.0));
-        assert!((sample.deviation() - 28.866).abs() < 0.001);
+        assert!((sample.deviation() - 29.011).abs() < 0.001);
         assert_eq!(sample.clone().quantile(0.95), 95.0);
         assert_eq!(sample.clone().quantile(0.0), 1.0);
         assert_eq!(sample.quantile(1.0), 100.0);
-        assert_eq!(Sample::default().quantile(0.5), 0.0);
-        assert_eq!(Sample::default().mean(), 0.0);
+    }
+
+    #[test]
+    fn nothing_agrees_with_no_band() {
+        let nothing = Sample::default();
+        for ours in [nothing.mean(), nothing.highest(), nothing.clone().quantile(0.5), nothing.deviation()] {
+            assert!(ours.is_nan());
+            assert!(!Row::within(["000", "I", "row", "column"], None, ours, 0.0, 1.0).agrees);
+        }
+        let column = Column { name: "column", figure: |run: &f64| *run, rounding: 0.1 };
+        assert!(!column.cell(["000", "I", "row"], 0.0, &[]).agrees);
+        assert!(!column.cell(["000", "I", "row"], 1.0, &[1.0]).agrees, "one run has no deviation");
     }
 
     #[test]
     fn few_runs_widen_the_band() {
         let sample = Sample::new([1.0, 3.0, 1.0, 3.0]);
-        assert_eq!(sample.tolerance(0.1), 2.0);
+        assert!((sample.tolerance(0.1) - 2.309).abs() < 0.001);
         assert_eq!(sample.tolerance(5.0), 5.0);
     }
 }

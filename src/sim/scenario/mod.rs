@@ -44,6 +44,14 @@ pub enum ScenarioError {
         /// What went wrong, with the line.
         source: Box<toml::de::Error>,
     },
+    /// A file was read, but what it says makes no sense.
+    #[error("{path}: {source}", path = path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong in it.
+        source: Box<ScenarioError>,
+    },
     /// A value makes no sense.
     #[error("{key} {problem}")]
     Value {
@@ -98,14 +106,17 @@ impl Scenario {
             .map_err(|source| ScenarioError::Read { path: path.to_owned(), source })?;
         let scenario: Self = toml::from_str(&text)
             .map_err(|source| ScenarioError::Parse { path: path.to_owned(), source: Box::new(source) })?;
-        scenario.check()?;
-        Ok(scenario)
+        match scenario.check() {
+            Ok(()) => Ok(scenario),
+            Err(error) => Err(ScenarioError::Content { path: path.to_owned(), source: Box::new(error) }),
+        }
     }
 
     /// Says what makes no sense, if anything does.
     pub fn check(&self) -> Result<(), ScenarioError> {
         within("duration", self.duration, 1e-3, MAX_DURATION)?;
-        within("loop.period", self.delays.period, 1e-3, MAX_DURATION)?;
+        // A loop that never turns would control nothing.
+        within("loop.period", self.delays.period, 1e-3, self.duration)?;
         within("loop.latency", self.delays.latency, 0.0, 3600.0)?;
         within("loop.step", self.delays.step, 0.0, 1.0)?;
         within("consumers.instances", self.consumers.instances.into(), 1.0, 1e6)?;
@@ -187,12 +198,16 @@ impl Scenario {
 
     fn check_classes(&self) -> Result<(), ScenarioError> {
         within("class: the number of classes", self.classes.len() as f64, 1.0, 64.0)?;
-        for class in &self.classes {
+        for (index, class) in self.classes.iter().enumerate() {
+            if self.classes[..index].iter().any(|other| other.name == class.name) {
+                return Err(value(&format!("class {:?}", class.name), "is there twice".to_owned()));
+            }
             let key = |name: &str| format!("class {:?}: {name}", class.name);
             within(&key("rate"), class.rate, 1e-6, 1e6)?;
             within(&key("weight"), class.weight, 0.0, 1e6)?;
             within(&key("floor"), class.floor, 0.0, class.rate)?;
-            within(&key("ceiling"), class.ceiling.unwrap_or(class.rate), class.floor, 1e6)?;
+            // A device that may never send could never hear that it may again.
+            within(&key("ceiling"), class.ceiling.unwrap_or(class.rate), class.floor.max(1e-6), 1e6)?;
             within(&key("jitter"), class.jitter, 0.0, 1.0)?;
             within(&key("spread"), class.spread, 0.0, 1.0)?;
             within(&key("deaf"), class.deaf, 0.0, 1.0)?;

@@ -119,7 +119,7 @@ pub enum Announce {
 
 /// Who decides the rates.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
+#[serde(from = "ControllerTable")]
 pub enum ControllerSettings {
     /// Nobody: devices send as they like.
     #[default]
@@ -128,6 +128,25 @@ pub enum ControllerSettings {
     Phase(PhaseSettings),
     /// The drain controller.
     Drain(DrainSettings),
+}
+
+/// The same as it is written; a variant without braces would take any key.
+#[derive(Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+enum ControllerTable {
+    None {},
+    Phase(PhaseSettings),
+    Drain(DrainSettings),
+}
+
+impl From<ControllerTable> for ControllerSettings {
+    fn from(table: ControllerTable) -> Self {
+        match table {
+            ControllerTable::None {} => Self::None,
+            ControllerTable::Phase(settings) => Self::Phase(settings),
+            ControllerTable::Drain(settings) => Self::Drain(settings),
+        }
+    }
 }
 
 /// The paper's phase machine: what is not given has its default.

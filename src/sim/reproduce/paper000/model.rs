@@ -37,8 +37,6 @@ pub(super) enum Announces {
 /// What came of it.
 #[derive(Debug, Clone)]
 pub(super) struct Outcome {
-    /// The longest queue at any time, the synchronised start included.
-    pub(super) peak_at_start: f64,
     /// The longest queue once settled.
     pub(super) peak: f64,
     /// The response time that 95% of all requests keep to, the start included.
@@ -94,7 +92,6 @@ struct World {
     free: Moment,
     /// Clients that the server knows of.
     known: usize,
-    peak: u64,
     settled_peak: u64,
     /// Requests in each second since the start.
     seconds: Vec<f64>,
@@ -124,7 +121,6 @@ impl World {
             source: Source::new(Seeded::stream(seed, 0)),
             free: Moment::START,
             known: 0,
-            peak: 0,
             settled_peak: 0,
             seconds: vec![0.0; seconds],
             queue: vec![0.0; seconds],
@@ -141,7 +137,6 @@ impl World {
         self.known += usize::from(!client.asked);
         client.asked = true;
         let queue = self.free.since(at).as_nanos().div_ceil(SERVICE.as_nanos());
-        self.peak = self.peak.max(queue);
         let is_settled = at >= setup.settled;
         if is_settled {
             self.settled_peak = self.settled_peak.max(queue);
@@ -184,7 +179,6 @@ impl World {
         let seconds = Sample::new(self.seconds.get(seconds).unwrap_or(&[]).iter().copied());
         Outcome {
             dispersion: seconds.deviation().powi(2) / seconds.mean(),
-            peak_at_start: self.peak as f64,
             peak: self.settled_peak as f64,
             rate: settled.len() as f64 / time,
             p95: Sample::new(self.responses).quantile(0.95),

@@ -15,16 +15,15 @@ pub(super) struct Run {
     pub(super) bulk: f64,
     pub(super) lost: f64,
     pub(super) redundant: f64,
-    /// When each check was made, and after which interval.
-    pub(super) trace: Vec<(f64, f64)>,
 }
 
-/// One client that makes its checks in virtual time.
+/// One client that makes its checks in virtual time; `watch` hears when each was made, and after which interval.
 pub(super) fn simulate(
     strategy: &mut dyn Strategy,
     gaps: (f64, f64),
     checks: u32,
     random: &mut Seeded,
+    watch: &mut dyn FnMut(f64, f64),
 ) -> Run {
     let mut now = 0.0;
     let mut update = random.uniform_in(0.0, gaps.1);
@@ -40,7 +39,7 @@ pub(super) fn simulate(
             update += random.uniform_in(gaps.0, gaps.1);
         }
         let check = Check::found(Moment::from_secs_f64(now), found).changed(last_change);
-        log.trace.push((now, interval));
+        watch(now, interval);
         log.record(interval, &check);
         strategy.on_check(&check, random);
     }
@@ -59,7 +58,6 @@ struct Log {
     updates: u32,
     lost: u32,
     empty: u32,
-    trace: Vec<(f64, f64)>,
 }
 
 impl Log {
@@ -90,7 +88,6 @@ impl Log {
             bulk: self.bulks.mean(),
             lost: f64::from(self.lost) / f64::from(self.updates.max(1)),
             redundant: 100.0 * f64::from(self.empty) / f64::from(checks),
-            trace: self.trace,
         }
     }
 }

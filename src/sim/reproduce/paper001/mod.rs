@@ -1,12 +1,12 @@
 //! Paper 001: what a client can predict about its own checks, and what it then measures.
 //!
-//! The predicted columns of table II follow from the printed E[S] by formula. The measured ones are simulated: one
+//! The predicted columns of table II follow from the printed `E[S]` by formula. The measured ones are simulated: one
 //! client, 100 checks with the divided decrease, a source with random gaps. The paper prints one such run for each
 //! row, so a measured figure agrees when it lies where 99 of 100 runs do.
 
 mod client;
 
-use super::sample::{Column, Sample};
+use super::sample::{Column, FEWEST_RUNS, Sample};
 use super::{Figure, Report, Row};
 use client::{Run, simulate};
 use tidegate_control::Invalid;
@@ -64,14 +64,28 @@ const NOTES: [&str; 8] = [
 ];
 
 /// Evaluates the formulas on the printed rows and runs the experiments.
-pub fn report(runs: usize, seed: u64) -> Report {
+pub fn report(runs: usize, seed: u64, progress: &mut dyn FnMut(f64)) -> Report {
+    let runs = runs.max(FEWEST_RUNS);
     let printed: Vec<Printed> = TABLE_II.into_iter().map(Printed::new).collect();
     let mut rows: Vec<Row> = printed.iter().flat_map(predicted).collect();
+    let (mut done, all) = (0.0, (runs * printed.len()) as f64 * f64::from(CHECKS));
     for row in &printed {
-        rows.extend(measured(row, &measure(row, runs, seed)));
+        let runs = measure(row, runs, seed, &mut |_, _| {
+            done += 1.0;
+            if done % f64::from(CHECKS) == 0.0 {
+                progress(done / all);
+            }
+        });
+        rows.extend(measured(row, &runs));
     }
     rows.extend(beyond(runs, seed));
-    Report { rows, notes: NOTES.map(str::to_owned).to_vec() }
+    let mut notes = NOTES.map(str::to_owned).to_vec();
+    notes.push(format!(
+        "001: the rows beyond the paper come from {} runs of {} checks each",
+        long_count(runs),
+        20 * CHECKS
+    ));
+    Report { runs, rows, notes }
 }
 
 /// Draws what figures 3 to 7 show, over steps that the table has not.
@@ -87,7 +101,8 @@ pub fn figures(seed: u64) -> Vec<Figure> {
     };
     let bernoulli = |_: &Estimate, run: &Run| estimate::losses_bernoulli(run.rate, run.interval, run.lost);
     let poisson = |_: &Estimate, run: &Run| estimate::losses_poisson(run.bulk, run.interval, run.mean_s);
-    let trace = divided(0.5, 2.0, (2.0, 4.0), 1, seed).pop().unwrap_or_default().trace;
+    let mut trace = Vec::new();
+    watched(0.5, 2.0, (2.0, 4.0), 1, seed, &mut |at, interval| trace.push((at, interval)));
     let mut rates = Figure::new("001-figure-5", "Rate of checks", ["delta, s", "checks a second"]);
     for divisor in [1.5, 2.0, 4.0] {
         let points = measured(divisor).into_iter().map(|(step, run)| (step, run.rate));
@@ -122,7 +137,6 @@ fn mean_run(runs: &[Run]) -> Run {
         bulk: mean(|run| run.bulk),
         lost: mean(|run| run.lost),
         redundant: mean(|run| run.redundant),
-        trace: Vec::new(),
     }
 }
 
@@ -201,15 +215,28 @@ fn predicted(row: &Printed) -> Vec<Row> {
     ]
 }
 
-fn measure(row: &Printed, runs: usize, seed: u64) -> Vec<Run> {
-    divided(row.measured_step(), row.divisor, row.gaps(), runs, seed)
+fn measure(row: &Printed, runs: usize, seed: u64, watch: &mut dyn FnMut(f64, f64)) -> Vec<Run> {
+    watched(row.measured_step(), row.divisor, row.gaps(), runs, seed, watch)
 }
 
 /// Runs of 100 checks with the divided decrease.
 fn divided(step: f64, divisor: f64, gaps: (f64, f64), runs: usize, seed: u64) -> Vec<Run> {
+    watched(step, divisor, gaps, runs, seed, &mut |_, _| {})
+}
+
+/// The same, with somebody who hears of each check.
+fn watched(
+    step: f64,
+    divisor: f64,
+    gaps: (f64, f64),
+    runs: usize,
+    seed: u64,
+    watch: &mut dyn FnMut(f64, f64),
+) -> Vec<Run> {
     let step = Span::from_secs_f64(step);
     let config = DividedConfig { step, divisor, bounds: BOUNDS, ..Default::default() };
-    let run = |run| Some(simulate(&mut config.build().ok()?, gaps, CHECKS, &mut Seeded::stream(seed, run)));
+    let run =
+        |run| Some(simulate(&mut config.build().ok()?, gaps, CHECKS, &mut Seeded::stream(seed, run), watch));
     (0..runs.max(1) as u64).filter_map(run).collect()
 }
 
@@ -273,9 +300,16 @@ fn long_runs<S: Strategy>(
     gaps: (f64, f64),
     build: impl Fn() -> Result<S, Invalid>,
 ) -> Vec<Run> {
-    let runs = (runs / 50).clamp(1, 20) as u64;
-    let run = |run| Some(simulate(&mut build().ok()?, gaps, 20 * CHECKS, &mut Seeded::stream(seed, run)));
-    (0..runs).filter_map(run).collect()
+    let run = |run| {
+        let random = &mut Seeded::stream(seed, run);
+        Some(simulate(&mut build().ok()?, gaps, 20 * CHECKS, random, &mut |_, _| {}))
+    };
+    (0..long_count(runs) as u64).filter_map(run).collect()
+}
+
+/// How many long runs stand for so many short ones.
+fn long_count(runs: usize) -> usize {
+    (runs / 50).clamp(1, 20)
 }
 
 #[cfg(test)]
@@ -294,7 +328,7 @@ mod tests {
 
     #[test]
     fn the_formulas_hold_on_all_sound_rows() {
-        let rows = report(1, 1).rows;
+        let rows = report(1, 1, &mut |_| {}).rows;
         let agreeing = |column: &str, odd: &[&str]| {
             let rows: Vec<_> = rows.iter().filter(|row| row.column == column && row.table == "II").collect();
             assert_eq!(rows.len(), 12);
@@ -309,7 +343,7 @@ mod tests {
     #[test]
     fn the_tables_agree_but_for_what_the_notes_say() {
         for seed in [1, 2, 3] {
-            for row in report(300, seed).rows.iter().filter(|row| !row.agrees) {
+            for row in report(300, seed, &mut |_| {}).rows.iter().filter(|row| !row.agrees) {
                 let odd = ODD.contains(&row.row.as_str());
                 let noted =
                     row.column == "K_poisson" || (row.row == "delta 2, alpha 4" && row.column == "R_exp");

@@ -43,7 +43,7 @@ const NOTES: [&str; 6] = [
 ];
 
 /// Runs the experiment; only phases differ from run to run, so that one in 100 of `runs` must do.
-pub fn report(runs: usize, seed: u64) -> Report {
+pub fn report(runs: usize, seed: u64, progress: &mut dyn FnMut(f64)) -> Report {
     let runs = (runs / 100).clamp(1, 10);
     let mut rows = Vec::new();
     let plain = measure(&setup(OffloadConfig::default()), runs, seed);
@@ -51,12 +51,14 @@ pub fn report(runs: usize, seed: u64) -> Report {
         rows.extend(table_7(outcome));
     }
     rows.extend(figures_3_and_4(&plain));
+    progress(1.0 / 3.0);
     let drain = OffloadConfig { drain: Some(Span::from_secs(5)), ..Default::default() };
     rows.extend(drained(&measure(&setup(drain), runs, seed)));
+    progress(2.0 / 3.0);
     let limits = LimitsConfig { edge_uplink_high: Some(0.95), queue_depth: false, ..Default::default() };
     let peer = OffloadConfig { limits, ..Default::default() };
     rows.extend(figure_5(&measure(&setup(peer), runs, seed)));
-    Report { rows, notes: NOTES.map(str::to_owned).to_vec() }
+    Report { runs, rows, notes: NOTES.map(str::to_owned).to_vec() }
 }
 
 /// Draws figures 3 and 4, each with the paper's rule and with a drain target.
@@ -225,7 +227,7 @@ mod tests {
     #[test]
     fn every_figure_agrees_for_any_seed() {
         for seed in [1, 2, 99] {
-            for row in report(50, seed).rows {
+            for row in report(50, seed, &mut |_| {}).rows {
                 assert!(row.agrees, "seed {seed}: {row:?}");
             }
         }
@@ -243,6 +245,17 @@ mod tests {
                 outcome.events
             );
         }
+    }
+
+    #[test]
+    fn what_still_waits_past_its_limit_at_the_end_is_late() {
+        // An uplink that takes next to nothing sends next to nothing late: what it never sends must count.
+        let mut starved = setup(OffloadConfig::default());
+        starved.edges.iter_mut().for_each(|edge| edge.bandwidth_mbps = 1e-3);
+        let sent: f64 =
+            starved.edges.iter().map(|edge| edge.bandwidth_mbps * 1e6 * 75.0 / (200.0 * 8.0)).sum();
+        let outcome = starved.run(1).unwrap();
+        assert!(outcome.late > 10.0 * sent, "{} late, at most {sent} sent", outcome.late);
     }
 
     #[test]

@@ -70,7 +70,7 @@ pub(super) struct Outcome {
     pub(super) events: Vec<Event>,
     /// When the queue that started the first event was empty again, in seconds.
     pub(super) cleared: Option<f64>,
-    /// Messages that waited longer than they may.
+    /// Messages that waited longer than they may, those included that still do at the end.
     pub(super) late: f64,
 }
 
@@ -85,7 +85,14 @@ impl Setup {
             }
             world.check(self, second)?;
         }
+        world.count_overdue(self);
         Ok(world.outcome)
+    }
+
+    /// How many steps a message of this topic may wait.
+    fn allowed_steps(&self, topic: usize) -> u64 {
+        let allowed = self.topics.get(topic).map_or(Span::MAX, |spec| self.allowed(spec));
+        allowed.as_nanos() / STEP.as_nanos()
     }
 
     fn allowed(&self, spec: &Spec) -> Span {
@@ -130,6 +137,11 @@ impl Queue {
             self.waiting.pop_front();
         }
         late
+    }
+
+    /// Messages that wait for more than `allowed` steps already.
+    fn overdue(&self, step: u64, allowed: u64) -> f64 {
+        self.waiting.iter().filter(|(at, _)| step - *at > allowed).map(|(_, count)| count).sum()
     }
 }
 
@@ -211,13 +223,19 @@ impl World {
                 queues.iter().map(|queue| Claim::up_to(queue.all() * bits(queue))).collect();
             let shares = water_fill(capacity.uplink() * STEP.as_secs_f64(), &claims);
             for (queue, share) in queues.iter_mut().zip(shares) {
-                let allowed = setup.topics.get(queue.topic).map_or(Span::MAX, |spec| setup.allowed(spec));
-                let allowed = allowed.as_nanos() / STEP.as_nanos();
+                let allowed = setup.allowed_steps(queue.topic);
                 let messages = share / bits(queue);
                 self.outcome.late += queue.send(messages, step, allowed);
             }
         }
         self.note_cleared(step);
+    }
+
+    /// Counts as late what has waited too long at the end and is still not sent.
+    fn count_overdue(&mut self, setup: &Setup) {
+        let end = setup.duration * STEPS;
+        let overdue = |queue: &Queue| queue.overdue(end, setup.allowed_steps(queue.topic));
+        self.outcome.late += self.queues.iter().flatten().map(overdue).sum::<f64>();
     }
 
     /// Messages of a topic in this step.
