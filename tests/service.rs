@@ -130,37 +130,27 @@ fn rules_with_names() {
     assert_eq!(watcher.receive().text(), "again");
 }
 
-/// The answer to a GET on the admin endpoint.
-fn get(server: &Server, path: &str) -> String {
-    let mut stream = TcpStream::connect(server.admin).expect("the admin endpoint");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").expect("a request");
-    let mut text = String::new();
-    stream.read_to_string(&mut text).expect("an answer");
-    text
-}
-
 /// `/healthz`, `/readyz` and `/metrics`, which counts what happens.
 #[test]
 fn admin_endpoint() {
     let server = start("admin", vec![]);
     for path in ["/healthz", "/readyz"] {
-        assert!(get(&server, path).starts_with("HTTP/1.1 200"), "{path}: {}", get(&server, path));
+        assert!(server.get(path).starts_with("HTTP/1.1 200"), "{path}: {}", server.get(path));
     }
     let mut client = server.client(V5);
     client.subscribe("metrics/topic", 1);
     client.publish(Publish::new("metrics/topic", "x").qos(1));
     client.receive();
-    let text = get(&server, "/metrics");
+    let text = server.get("/metrics");
     assert!(text.contains("tidegate_clients_connected 1\n"), "{text}");
-    assert!(get(&server, "/nothing").starts_with("HTTP/1.1 404"));
+    assert!(server.get("/nothing").starts_with("HTTP/1.1 404"));
 }
 
 /// Every metric says what it means.
 #[test]
 fn metrics_have_help() {
     let server = start("help", vec![]);
-    let text = get(&server, "/metrics");
+    let text = server.get("/metrics");
     let names = |mark: &str| -> Vec<String> {
         let lines = text.lines().filter_map(|line| line.strip_prefix(mark));
         lines.filter_map(|line| Some(line.split_whitespace().next()?.to_owned())).collect()
@@ -190,7 +180,7 @@ fn refusals_are_counted_and_logged() {
     assert_eq!(client.publish(Publish::new("$SYS/topic", "x").qos(1)), 0x87);
     assert_eq!(client.try_subscribe("secret/#", 1), [0x80]);
     assert_eq!(client.try_subscribe("a/#/b", 1), [0x8F]);
-    let text = get(&server, "/metrics");
+    let text = server.get("/metrics");
     for (what, plugin, reason, count) in [
         ("publish", "access", "0x87", 2),
         ("publish", "gateway", "0x87", 1),
@@ -277,7 +267,7 @@ fn accept_rate() {
     let server = start("accept-rate", vec![("listen.max_accept_rate", "3".into())]);
     let refused = || {
         let line = "tidegate_connections_refused_total{reason=\"rate\"} ";
-        let text = get(&server, "/metrics");
+        let text = server.get("/metrics");
         text.lines().find_map(|text| text.strip_prefix(line)?.parse::<usize>().ok()).expect("a count")
     };
     let clients: Vec<_> = (0..COUNT).map(|_| server.open(V5)).collect();
