@@ -333,4 +333,29 @@ mod tests {
         broker.attach("c", owner(true));
         assert_eq!(broker.timers.len(), 0);
     }
+
+    /// Connections of one client that come and go at the same time: one session is left, or none, and nobody hangs.
+    #[tokio::test]
+    async fn connections_of_one_client_meet() {
+        let broker = Broker::start(Settings::default(), Chain::default()).unwrap();
+        let come_and_go = |thread: u64| {
+            for round in 0..2_000 {
+                let expiry = if (round + thread) % 3 == 0 { 0 } else { 1_000 };
+                let attached = broker.attach("c", Owner { expiry, ..owner(round % 5 == 0) });
+                assert!(!attached.present || round % 5 != 0, "a clean start finds a session");
+                if round % 7 != 0 {
+                    broker.detach(&attached.session, attached.connection, round % 2 == 0);
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|thread| scope.spawn(move || come_and_go(thread))).collect();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+        let last = broker.attach("c", Owner { expiry: 0, ..owner(true) });
+        assert_eq!(broker.levels().sessions, 1);
+        assert_eq!(broker.timers.len(), 0);
+        broker.detach(&last.session, last.connection, false);
+        assert_eq!(broker.levels().sessions, 0);
+    }
 }
