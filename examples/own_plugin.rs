@@ -2,13 +2,11 @@
 //!
 //! `cargo run --example own_plugin`, then, for a refusal:
 //! `mosquitto_pub -V 5 -q 1 -t telemetry/pump -m "not JSON"`
-#![allow(clippy::print_stdout)]
 
 use anyhow::Result;
 use tidegate::config::{Sources, load};
-use tidegate::gateway::Gateway;
-use tidegate::listen::{Listeners, Tls};
-use tidegate_plugin::{Client, Hook, Plugin, Publish, Refusal, Verdict};
+use tidegate::plugin::{Client, Hook, Plugin, Publish, Refusal, Verdict};
+use tidegate::serve_with;
 
 /// The plugin: made once, asked about every client that connects.
 struct OnlyJson {
@@ -41,21 +39,8 @@ impl Hook for Looking {
     }
 }
 
-#[tokio::main]
-async fn main() -> Result<()> {
+fn main() -> Result<()> {
     let arguments = std::env::args().skip(1).collect(); // such as listen.mqtt=127.0.0.1:1884
-    let settings = load(&Sources::of_process(None, arguments))?.settings;
-    let gateway =
-        Gateway::builder(settings.clone()).plugin(Box::new(OnlyJson { prefix: "telemetry/" })).build()?;
-    let listeners =
-        Listeners::bind(&settings.listen, Tls::load(&settings.tls)?, settings.session.max_packet_size)?;
-    for (transport, address) in listeners.local_addresses() {
-        println!("{transport} on {address}; Ctrl-C stops");
-    }
-    let (connections, serving) = (listeners.connections(), gateway.clone());
-    let interrupted = async { tokio::signal::ctrl_c().await.unwrap_or_default() };
-    listeners.run(move |stream| serving.clone().serve(stream), interrupted).await;
-    gateway.drain();
-    connections.all_closed().await;
-    Ok(())
+    let loaded = load(&Sources::of_process(None, arguments))?;
+    Ok(serve_with(&loaded, vec![Box::new(OnlyJson { prefix: "telemetry/" })])?)
 }

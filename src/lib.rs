@@ -1,8 +1,22 @@
 //! Tidegate: an MQTT broker that keeps an IoT system fast when its consumers cannot keep up.
 //!
 //! Most people run the `tidegate` command. This crate is for those who build a binary of their own around the same
-//! gateway, mostly to add a plugin. [`config`] reads settings, [`listen`] accepts clients, a [`gateway::Gateway`]
-//! serves them. `tidegate-plugin` is what a plugin is written against, `tidegate-access` the plugin for users and rules.
+//! gateway, mostly to add a plugin, which is written against [`plugin`]. [`serve_with`] does all that the command does:
+//!
+//! ```no_run
+//! use tidegate::config::{Sources, load};
+//! # struct MyPlugin;
+//! # impl tidegate::plugin::Plugin for MyPlugin { fn name(&self) -> &'static str { "mine" } }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let loaded = load(&Sources::of_process(None, Vec::new()))?; // as without --config and --set
+//! tidegate::serve_with(&loaded, vec![Box::new(MyPlugin)])?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `examples/own_plugin.rs` is a whole program. Those who want less than that put the parts together themselves:
+//! [`config`] reads settings, [`listen`] accepts clients, a [`gateway::Gateway`] serves them.
 //!
 //! ```no_run
 //! use tidegate::config::Settings;
@@ -25,8 +39,8 @@
 //! ```
 //!
 //! Without the `access` plugin everybody may do everything: the settings under `access` are read by it, not by the
-//! gateway. Metrics, signals and the banner belong to the command too. `examples/own_plugin.rs` is a whole program
-//! with a plugin of its own, and `ARCHITECTURE.md` explains how the parts work together.
+//! gateway. Metrics, signals and the banner belong to [`serve_with`] too. `ARCHITECTURE.md` explains how the parts work
+//! together.
 
 pub mod admin;
 pub mod broker;
@@ -37,3 +51,7 @@ pub mod gateway;
 pub mod listen;
 pub mod sim;
 pub mod wire;
+
+pub use cli::serve_with;
+/// What a plugin is written against.
+pub use tidegate_plugin as plugin;

@@ -340,7 +340,7 @@ mod tests {
         let broker = Broker::start(Settings::default(), Chain::default()).unwrap();
         let come_and_go = |thread: u64| {
             for round in 0..2_000 {
-                let expiry = if (round + thread) % 3 == 0 { 0 } else { 1_000 };
+                let expiry = if (round + thread).is_multiple_of(3) { 0 } else { 1_000 };
                 let attached = broker.attach("c", Owner { expiry, ..owner(round % 5 == 0) });
                 assert!(!attached.present || round % 5 != 0, "a clean start finds a session");
                 if round % 7 != 0 {

@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 pub use passwd::PasswdError;
+pub use serve::serve_with;
 
 use crate::admin::AdminError;
 use crate::config::{ConfigError, Loaded, Sources, load};
@@ -122,7 +123,7 @@ impl Cli {
     /// Does what was asked for; for `serve` this lasts until a signal ends it.
     pub fn run(self) -> Result<(), CliError> {
         match self.command.unwrap_or(Command::Serve(self.configuration)) {
-            Command::Serve(configuration) => serve::serve(&configuration.load()?),
+            Command::Serve(configuration) => serve_with(&configuration.load()?, Vec::new()),
             Command::Check(configuration) => check::check(&configuration.load()?, &mut std::io::stdout()),
             Command::Passwd(passwd) => Ok(passwd.run()?),
             Command::Sim(args) => Ok(run_sim(&args, &mut std::io::stdout())?),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusHandle;
+use tidegate_plugin::Plugin;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -30,16 +31,22 @@ pub(super) trait Gateway: Clone + Send + Sync + 'static {
     fn refresh_metrics(&self);
 }
 
-/// Serves until a signal ends it.
-pub(super) fn serve(loaded: &Loaded) -> Result<(), CliError> {
-    logging::start(&loaded.settings.log)?;
+/// Does what `tidegate serve` does, with plugins of one's own: serves until a signal ends it.
+///
+/// That is users and rules, listeners, the admin endpoint, the log (unless the program has one already), the banner and
+/// the signals. The plugins are asked after `access`, in this order. It has a Tokio runtime of its own and blocks: call it
+/// outside of one.
+pub fn serve_with(loaded: &Loaded, plugins: Vec<Box<dyn Plugin>>) -> Result<(), CliError> {
+    if !tracing::dispatcher::has_been_set() {
+        logging::start(&loaded.settings.log)?;
+    }
     look_at_file_limit(&loaded.settings);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| CliError::System("cannot start threads", error))?;
     runtime.block_on(async {
         let signals = Signals::new().map_err(|error| CliError::System("cannot handle signals", error))?;
         let metrics = admin::install_recorder()?;
-        let gateway = wiring::gateway(&loaded.settings)?;
+        let gateway = wiring::gateway(&loaded.settings, plugins)?;
         let mut running = Running::start(loaded, gateway, metrics)?;
         warn(&loaded.settings);
         // A closed standard output is no reason not to serve.

@@ -4,18 +4,22 @@ use std::path::Path;
 
 use tidegate_access::users::{self, Change};
 use tidegate_access::{Access, AccessConfig};
+use tidegate_plugin::Plugin;
 
 use super::CliError;
 use super::passwd::PasswdError;
 use super::serve::Gateway as Serving;
 use crate::config::Settings;
-use crate::gateway::Gateway;
+use crate::gateway::{Builder, Gateway};
 use crate::listen::Stream;
 
-/// Starts the gateway. Must be called within a Tokio runtime.
-pub(super) fn gateway(settings: &Settings) -> Result<impl Serving + use<>, CliError> {
-    let access = access(settings)?;
-    let gateway = Gateway::builder(settings.clone()).plugin(Box::new(access)).build();
+/// Starts the gateway with `access` and these plugins. Must be called within a Tokio runtime.
+pub(super) fn gateway(
+    settings: &Settings,
+    plugins: Vec<Box<dyn Plugin>>,
+) -> Result<impl Serving + use<>, CliError> {
+    let builder = Gateway::builder(settings.clone()).plugin(Box::new(access(settings)?));
+    let gateway = plugins.into_iter().fold(builder, Builder::plugin).build();
     gateway.map_err(|error| CliError::Broker(error.to_string()))
 }
 

@@ -119,13 +119,7 @@ impl Server {
 
     /// The answer to a GET on the admin endpoint.
     pub fn get(&self, path: &str) -> String {
-        let mut stream = TcpStream::connect(self.admin).expect("the admin endpoint");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            .expect("a request");
-        let mut text = String::new();
-        stream.read_to_string(&mut text).expect("an answer");
-        text
+        get(self.admin, path)
     }
 
     fn spawn(name: &str, setup: &Setup) -> Self {
@@ -179,6 +173,16 @@ impl Drop for Server {
         drop(self.supervisor.stdin.take());
         let _ = self.supervisor.wait();
     }
+}
+
+/// The answer to a GET on an admin endpoint.
+pub fn get(admin: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(admin).expect("the admin endpoint");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").expect("a request");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("an answer");
+    text
 }
 
 /// The last lines of a file.
