@@ -275,7 +275,12 @@ impl Connection {
         while self.offered.is_none()
             && let Some((found, body)) = held.packets.pop_front()
         {
-            match self.handle_held(found, &body, cx, scratch, state, now) {
+            // it was decoded before it was held: it is not broken
+            let next = match decode(Some(self.encoder.version), found, &body) {
+                Ok(packet) => self.handle(&packet, cx, scratch, state, now),
+                Err(error) => Next::Broken(error),
+            };
+            match next {
                 Next::Go => {}
                 Next::Wait(until) => {
                     held.packets.push_front((found, body));
@@ -298,22 +303,6 @@ impl Connection {
             self.held = Some(Box::new(HeldInput::again(*held)));
         }
         true
-    }
-
-    fn handle_held(
-        &mut self,
-        found: Frame,
-        body: &[u8],
-        cx: &mut Context<'_>,
-        scratch: &mut Scratch,
-        state: &mut State,
-        now: Millis,
-    ) -> Next {
-        match decode(Some(self.encoder.version), found, body) {
-            Ok(packet) => self.handle(&packet, cx, scratch, state, now),
-            // it was decoded before it was held
-            Err(error) => Next::Broken(error),
-        }
     }
 
     fn pausing(&self) -> bool {
