@@ -20,6 +20,8 @@ pub struct Lines {
     pub not_retained: Limit,
     /// A session was not kept.
     pub not_kept: Limit,
+    /// A consumer made no progress.
+    pub stalled: Limit,
     /// A connection ended by a panic.
     pub panicked: Limit,
 }
@@ -56,6 +58,7 @@ impl Lines {
             ("refused publishes and subscriptions", &self.refused),
             ("messages not retained", &self.not_retained),
             ("sessions not kept", &self.not_kept),
+            ("consumers without progress", &self.stalled),
             ("panics", &self.panicked),
         ] {
             let left_out = limit.left_out.swap(0, Relaxed);

@@ -247,11 +247,13 @@ impl Broker {
             };
             if queue.check_progress(now, &self.limits) {
                 self.stats.stalled.add(1);
-                let timeout = self.settings.queue.progress_timeout;
-                tracing::warn!(
-                    consumer = subscription.consumer(),
-                    "no progress for {timeout} s: it no longer holds its publishers"
-                );
+                if self.lines.stalled.allows(now) {
+                    let timeout = self.settings.queue.progress_timeout;
+                    tracing::warn!(
+                        consumer = subscription.consumer(),
+                        "no progress for {timeout} s: it no longer holds its publishers"
+                    );
+                }
             }
             queue.holds()
         });
