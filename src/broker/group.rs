@@ -18,6 +18,8 @@ use crate::wire::QoS;
 pub struct Group {
     /// `$share/name/filter`.
     pub path: Arc<str>,
+    /// Unique among groups and sessions.
+    pub number: u64,
     /// What waits for any member.
     pub queue: Queue,
     members: Mutex<Members>,
@@ -46,8 +48,8 @@ const MAX_LOOKS: usize = 64;
 
 impl Group {
     /// A group without members.
-    pub fn new(path: Arc<str>) -> Self {
-        Self { path, queue: Queue::new(HoldPolicy::WhileProgress), members: Mutex::default() }
+    pub fn new(path: Arc<str>, number: u64) -> Self {
+        Self { path, number, queue: Queue::new(HoldPolicy::WhileProgress), members: Mutex::default() }
     }
 
     /// Adds a member or changes its QoS and subscription identifier.
@@ -136,6 +138,13 @@ impl Group {
         self.hand_out(now, limits);
         pushed.wake = None;
         pushed
+    }
+
+    /// Members that are connected, and what all members have and have not finished.
+    pub fn at_work(&self) -> (u32, u64) {
+        let members = self.members.lock();
+        let connected = members.list.iter().filter(|member| member.window > 0).count();
+        (connected as u32, members.list.iter().map(|member| member.unfinished).sum())
     }
 
     fn hand_out(&self, now: Millis, limits: &Limits) {
@@ -241,7 +250,7 @@ mod tests {
     }
 
     fn group(windows: &[usize]) -> (Arc<Group>, Vec<Arc<Session>>, Limits) {
-        let group = Arc::new(Group::new("$share/g/t".into()));
+        let group = Arc::new(Group::new("$share/g/t".into(), 99));
         let limits = Limits::from(&QueueSettings::default());
         let sessions: Vec<_> =
             (0..windows.len() as u64).map(|n| Arc::new(Session::new(n, n.to_string().into()))).collect();

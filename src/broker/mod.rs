@@ -10,6 +10,7 @@ mod gate;
 mod group;
 mod inflight;
 mod lifecycle;
+mod measure;
 mod message;
 mod queue;
 mod retained;
@@ -27,15 +28,17 @@ mod window;
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
+use tidegate_plugin::{Host, Tick};
 use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
 
-use self::clock::{Clock, Millis};
+use self::clock::{Clock, Millis, moment};
 use self::gate::Gates;
 use self::group::Group;
 use self::message::{BatchWriter, Message, Parts};
@@ -49,6 +52,7 @@ use self::timers::Timers;
 use self::tree::{Subscription, Target, Tree};
 use crate::chain::Chain;
 use crate::config::Settings;
+use crate::ledger::Ledger;
 
 pub use self::connection::serve;
 
@@ -70,6 +74,7 @@ pub struct Broker {
     session_numbers: AtomicU64,
     registry: Registry,
     gates: Gates,
+    ledger: Ledger,
     groups: Mutex<HashMap<Arc<str>, Arc<Group>>>,
     timers: Timers,
     /// Subscriptions whose queues hold publishers, to be checked for progress.
@@ -89,7 +94,7 @@ impl Broker {
         let in_flight = (settings.queue.max_bytes / (4 * OVERSHOOT * shards)).max(64 * 1024);
         let (spine, outlets) = Spine::start(shards, in_flight)?;
         let broker = Arc::new(Self {
-            limits: Limits::from(&settings.queue),
+            limits: Limits { measured: chain.ticks(), ..Limits::from(&settings.queue) },
             settings,
             clock: Clock::start(),
             stats: Stats::default(),
@@ -103,6 +108,7 @@ impl Broker {
             session_numbers: AtomicU64::new(1),
             registry: Registry::default(),
             gates: Gates::default(),
+            ledger: Ledger::default(),
             groups: Mutex::default(),
             timers: Timers::default(),
             watched: Mutex::default(),
@@ -115,6 +121,9 @@ impl Broker {
             // fails only when the system has no thread to give, before anybody is served
             thread.spawn(move || dispatch::run(broker, outlet)).map_err(SpineError::Thread)?;
         }
+        let weak = Arc::downgrade(&broker);
+        let host: Weak<dyn Host> = weak;
+        broker.chain.start(&host);
         broker.start_housekeeping();
         Ok(broker)
     }
@@ -161,6 +170,11 @@ impl Broker {
 
     fn next_connection(&self) -> u64 {
         self.connections.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Groups are counted with connections, far from the numbers of sessions.
+    fn next_group(&self) -> u64 {
+        1 << 63 | self.next_connection()
     }
 
     /// Sessions are counted on their own: their numbers spread publishers over the spine's shards.
@@ -222,6 +236,27 @@ impl Broker {
         });
     }
 
+    /// Turns the control loop while the broker lives, if a plugin wants it.
+    async fn run_control_loop(broker: Weak<Self>, period: Duration) {
+        let mut turn = tokio::time::interval(period);
+        turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            turn.tick().await;
+            let Some(broker) = broker.upgrade() else { return };
+            // thousands of queues and publishers take their time
+            let turned = tokio::task::spawn_blocking(move || broker.turn_control_loop());
+            if turned.await.is_err() {
+                tracing::error!("a turn of the control loop failed");
+            }
+        }
+    }
+
+    fn turn_control_loop(&self) {
+        let now = moment(self.clock.now());
+        let queues = self.ledger.read(now);
+        self.chain.tick(&Tick { now, wall_ms: clock::wall(), queues: &queues, host: self });
+    }
+
     fn start_housekeeping(self: &Arc<Self>) {
         let (own, mut messages) = mpsc::unbounded_channel();
         // just made: nobody has set it
@@ -245,6 +280,10 @@ impl Broker {
         });
         tokio::spawn(lifecycle::run_timers(Arc::downgrade(self)));
         tokio::spawn(sys::run(Arc::downgrade(self)));
+        if self.limits.measured {
+            let period = Duration::from_millis(self.settings.overload.period_ms);
+            tokio::spawn(Self::run_control_loop(Arc::downgrade(self), period));
+        }
         let broker = Arc::downgrade(self);
         tokio::spawn(async move {
             let mut second = tokio::time::interval(Duration::from_secs(1));

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use tidegate_plugin::Refusal;
 use tokio::io::{AsyncRead, ReadBuf};
 
-use super::{Connection, Ending, HeldInput, OUTPUT_LIMIT, Offered, Pause, Scratch};
+use super::{Connection, Ending, HeldInput, HeldPacket, OUTPUT_LIMIT, Offered, Pause, Scratch};
 use crate::broker::clock::Millis;
 use crate::broker::gate::Held;
 use crate::broker::session::State;
@@ -223,12 +223,12 @@ impl Connection {
             if self.receive_maximum_exceeded(&packet, state) {
                 return Next::Broken(super::packets::RECEIVE_MAXIMUM);
             }
-            self.hold(found, &packet, body);
+            self.hold(found, &packet, body, now);
             return Next::Go;
         }
         match self.handle(&packet, cx, scratch, state, now) {
             Next::Wait(until) => {
-                self.hold(found, &packet, body);
+                self.hold(found, &packet, body, now);
                 self.held.get_or_insert_default().until = until;
                 self.arm(until);
                 Next::Go
@@ -237,12 +237,13 @@ impl Connection {
         }
     }
 
-    fn hold(&mut self, found: Frame, packet: &Packet<'_>, body: &[u8]) {
+    fn hold(&mut self, frame: Frame, packet: &Packet<'_>, body: &[u8], since: Millis) {
         let held = self.held.get_or_insert_default();
-        held.bytes += body.len() + std::mem::size_of::<(Frame, Box<[u8]>)>();
+        let kept = HeldPacket { frame, body: body.into(), since };
+        held.bytes += kept.bytes();
         held.acknowledged +=
             usize::from(matches!(packet, Packet::Publish(publish) if publish.packet_id != 0));
-        held.packets.push_back((found, body.into()));
+        held.packets.push_back(kept);
     }
 
     /// Handles held packets as far as the gate allows; registers for the moment when it does.
@@ -270,12 +271,12 @@ impl Connection {
         let mut last = Next::Go;
         self.start_batch(scratch);
         while self.offered.is_none()
-            && let Some((found, body)) = held.packets.pop_front()
+            && let Some(packet) = held.packets.pop_front()
         {
-            match self.handle_held(found, &body, cx, scratch, state, now) {
+            match self.handle_held(&packet, cx, scratch, state, now) {
                 Next::Go => {}
                 Next::Wait(until) => {
-                    held.packets.push_front((found, body));
+                    held.packets.push_front(packet);
                     held.until = until;
                     self.arm(until);
                     break;
@@ -299,18 +300,20 @@ impl Connection {
 
     fn handle_held(
         &mut self,
-        found: Frame,
-        body: &[u8],
+        held: &HeldPacket,
         cx: &mut Context<'_>,
         scratch: &mut Scratch,
         state: &mut State,
         now: Millis,
     ) -> Next {
-        match decode(Some(self.encoder.version), found, body) {
+        self.held_since = Some(held.since);
+        let next = match decode(Some(self.encoder.version), held.frame, &held.body) {
             Ok(packet) => self.handle(&packet, cx, scratch, state, now),
             // it was decoded before it was held
             Err(error) => Next::Broken(error),
-        }
+        };
+        self.held_since = None;
+        next
     }
 
     fn pausing(&self) -> bool {
@@ -401,9 +404,8 @@ impl Connection {
 impl HeldInput {
     /// What is left, counted anew.
     fn again(mut self) -> Self {
-        let size = |(_, body): &(Frame, Box<[u8]>)| body.len() + std::mem::size_of::<(Frame, Box<[u8]>)>();
-        self.bytes = self.packets.iter().map(size).sum();
-        let acknowledged = |(found, _): &&(Frame, Box<[u8]>)| found.first >> 4 == 3 && found.first & 6 != 0;
+        self.bytes = self.packets.iter().map(HeldPacket::bytes).sum();
+        let acknowledged = |held: &&HeldPacket| held.frame.first >> 4 == 3 && held.frame.first & 6 != 0;
         self.acknowledged = self.packets.iter().filter(acknowledged).count();
         self
     }

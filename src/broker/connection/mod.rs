@@ -78,6 +78,8 @@ struct Connection {
     /// Tells it from the session's earlier and later connections.
     number: u64,
     gate: Arc<Gate>,
+    /// The change of its rate that the client was told of last.
+    told_rate: u32,
     hooks: Hooks,
     encoder: Encoder,
     window: Window,
@@ -97,6 +99,8 @@ struct Connection {
     written: usize,
     unflushed: bool,
     held: Option<Box<HeldInput>>,
+    /// Since when the packet that is being handled was held.
+    held_since: Option<Millis>,
     /// A batch that the spine had no room for, with its acknowledgements.
     offered: Option<Box<Offered>>,
     inbound_aliases: InboundAliases,
@@ -113,12 +117,24 @@ struct Connection {
 /// Packets that wait because the publisher is held.
 #[derive(Default)]
 struct HeldInput {
-    packets: VecDeque<(Frame, Box<[u8]>)>,
+    packets: VecDeque<HeldPacket>,
     bytes: usize,
     /// QoS 1 and 2 messages among them.
     acknowledged: usize,
     /// Not before this moment, by a plugin's decision.
     until: Millis,
+}
+
+struct HeldPacket {
+    frame: Frame,
+    body: Box<[u8]>,
+    since: Millis,
+}
+
+impl HeldPacket {
+    fn bytes(&self) -> usize {
+        self.body.len() + std::mem::size_of::<Self>()
+    }
 }
 
 struct Offered {

@@ -9,7 +9,7 @@ use tidegate_plugin::Verdict;
 
 use super::input::Next;
 use super::{Connection, Scratch};
-use crate::broker::clock::Millis;
+use crate::broker::clock::{Millis, moment};
 use crate::broker::inflight::Stage;
 use crate::broker::lifecycle::expiry_moment;
 use crate::broker::message::Parts;
@@ -34,7 +34,16 @@ pub(super) fn reserved(topic: &str) -> bool {
     topic.starts_with("$SYS/") || topic.starts_with("$tide/")
 }
 
+fn reserved_for_server() -> plugin::Refusal {
+    plugin::Refusal::not_authorized("the topic is reserved for the server")
+}
+
 impl Connection {
+    /// Whether it is the one control topic that this client may publish to.
+    fn is_own_check(&self, topic: &str) -> bool {
+        topic.strip_prefix("$tide/v1/check/").is_some_and(|client| *client == *self.session.client_id)
+    }
+
     /// Does what a packet asks for.
     pub(super) fn handle(
         &mut self,
@@ -108,11 +117,17 @@ impl Connection {
             payload: publish.payload,
             qos: publish.qos as u8,
             retain: publish.retain,
+            now: moment(now),
+            waited: Duration::from_millis(self.held_since.map_or(0, |since| now.saturating_sub(since))),
         };
-        let verdict = if reserved(topic) {
-            Verdict::Refuse(plugin::Refusal::not_authorized("the topic is reserved for the server"))
-        } else {
-            self.hooks.on_publish(&question)
+        let verdict = match (reserved(topic), self.is_own_check(topic)) {
+            (false, _) => self.hooks.on_publish(&question),
+            // a plugin that answers checks takes it
+            (true, true) => match self.hooks.on_publish(&question) {
+                Verdict::Continue => Verdict::Refuse(reserved_for_server()),
+                verdict => verdict,
+            },
+            (true, false) => Verdict::Refuse(reserved_for_server()),
         };
         match verdict {
             Verdict::Continue => {
@@ -185,11 +200,12 @@ impl Connection {
     ) {
         let reason = if self.encoder.version == Version::V5 { reason } else { ReasonCode::SUCCESS };
         let text = refusal.map(|refusal| &*refusal.reason);
-        let wait = refusal.and_then(|refusal| refusal.retry_after).map(|wait| wait.as_millis().to_string());
-        let user: &[(&str, &str)] = match &wait {
-            Some(wait) => &[("tide-wait-ms", wait)],
-            None => &[],
-        };
+        let wait = refusal.and_then(|refusal| refusal.retry_after);
+        let advice = self.advice(wait);
+        let user = advice
+            .as_ref()
+            .map_or([("", ""); 2], |(rate, wait)| [("tide-rate", rate), ("tide-wait-ms", wait)]);
+        let user = if advice.is_some() { &user[..] } else { &[] };
         match publish.qos {
             QoS::AtMostOnce => {}
             QoS::AtLeastOnce => self.encoder.puback(&mut scratch.acks, publish.packet_id, reason, text, user),
@@ -201,6 +217,22 @@ impl Connection {
                 self.encoder.pubrec(&mut scratch.acks, publish.packet_id, reason, text, user);
             }
         }
+    }
+
+    /// The rate that the client may use and the time between two messages, for its next acknowledgement; none when it
+    /// knows them already and does not have to `wait`.
+    fn advice(&mut self, wait: Option<Duration>) -> Option<(String, String)> {
+        let publisher = &self.gate.publisher;
+        let changes = publisher.changes();
+        if changes == self.told_rate && wait.is_none() || self.encoder.version != Version::V5 {
+            return None;
+        }
+        self.told_rate = changes;
+        let rate = publisher.rate();
+        let told = if rate.is_finite() { format!("{rate:.3}") } else { "null".into() };
+        let interval = Duration::try_from_secs_f64(1.0 / rate).unwrap_or(LONGEST_DELAY);
+        let wait = wait.unwrap_or(if rate.is_finite() { interval } else { Duration::ZERO });
+        Some((told, wait.as_millis().to_string()))
     }
 
     fn puback(&mut self, ack: Ack, scratch: &mut Scratch, state: &mut State, now: Millis) {
