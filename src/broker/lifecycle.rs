@@ -263,8 +263,9 @@ pub(super) async fn run_timers(broker: Weak<Broker>) {
         }
         let until_next =
             broker.timers.next().map_or(IDLE, |at| Duration::from_millis(at.saturating_sub(now)).min(IDLE));
-        let changed = broker.timers.changed();
-        let _ = tokio::time::timeout(until_next, changed).await;
+        let timers = Arc::clone(&broker.timers);
+        drop(broker);
+        let _ = tokio::time::timeout(until_next, timers.changed()).await;
     }
 }
 

@@ -76,7 +76,8 @@ pub struct Broker {
     gates: Gates,
     ledger: Ledger,
     groups: Mutex<HashMap<Arc<str>, Arc<Group>>>,
-    timers: Timers,
+    /// Its task waits for it without keeping the broker.
+    timers: Arc<Timers>,
     /// Subscriptions whose queues hold publishers, to be checked for progress.
     watched: Mutex<HashMap<(bool, usize), Arc<Subscription>>>,
     draining: AtomicBool,
@@ -110,13 +111,13 @@ impl Broker {
             gates: Gates::default(),
             ledger: Ledger::default(),
             groups: Mutex::default(),
-            timers: Timers::default(),
+            timers: Arc::default(),
             watched: Mutex::default(),
             draining: AtomicBool::new(false),
             own: OnceLock::new(),
         });
         for (shard, outlet) in outlets.into_iter().enumerate() {
-            let broker = Arc::clone(&broker);
+            let broker = Arc::downgrade(&broker);
             let thread = std::thread::Builder::new().name(format!("dispatch-{shard}"));
             // fails only when the system has no thread to give, before anybody is served
             thread.spawn(move || dispatch::run(broker, outlet)).map_err(SpineError::Thread)?;
@@ -297,6 +298,20 @@ impl Broker {
                 }
             }
         });
+    }
+}
+
+impl Drop for Broker {
+    /// Sessions and groups know their subscriptions and these know them: without this they would stay in memory.
+    fn drop(&mut self) {
+        let sessions = std::mem::take(&mut *self.registry.sessions.lock());
+        for session in sessions.into_values() {
+            let state = std::mem::take(&mut *session.state.lock());
+            for (filter, subscription) in &state.subscriptions {
+                self.forget(&session, filter, subscription);
+            }
+            session.queue.clear();
+        }
     }
 }
 
