@@ -7,7 +7,7 @@ use tidegate_plugin::{Host, Publisher, QueueReport};
 
 use super::Broker;
 use super::message::Parts;
-use super::queue::Statement;
+use super::queue::Stated;
 use super::topic;
 use super::tree::{Subscription, Target};
 use crate::ledger::Measured;
@@ -18,19 +18,18 @@ impl Measured for Subscription {
         let (id, owner, group, in_flight, consumers, stated) = match &self.target {
             Target::Session(session) => {
                 let in_flight = session.state.lock().inflight.len() as u64;
-                let stated = session.queue.statement(now, in_flight > 0);
                 let connected = u32::from(session.queue.is_connected());
+                let stated = session.queue.statement(now, connected, in_flight);
                 (session.number, &*session.client_id, None, in_flight, connected, stated)
             }
             Target::Group(group) => {
                 let (consumers, in_flight) = group.at_work();
                 let name = topic::split_share(&group.path).ok().flatten().map_or("", |(name, _)| name);
-                let stated = group.queue.statement(now, in_flight > 0);
+                let stated = group.queue.statement(now, consumers, in_flight);
                 (group.number, name, Some(name.into()), in_flight, consumers, stated)
             }
         };
-        let (statement, held) = stated?;
-        let Statement { reading, delays, feeders, dropped, lost, .. } = statement;
+        let Stated { statement, waiting, age, held } = stated?;
         Some(QueueReport {
             id,
             name: format!("{owner}:{}", self.filter).into(),
@@ -38,12 +37,15 @@ impl Measured for Subscription {
             filter: Arc::clone(&self.filter),
             qos: self.qos as u8,
             consumers,
-            reading,
-            dropped,
-            lost,
+            reading: statement.reading,
+            waiting,
+            age,
             in_flight,
-            delays,
-            feeders,
+            soonest: statement.soonest,
+            dropped: statement.dropped,
+            lost: statement.lost,
+            delays: statement.delays,
+            feeders: statement.feeders,
             held,
         })
     }

@@ -116,6 +116,15 @@ pub struct Flow {
     pub dropped: u64,
 }
 
+/// Messages that a consumer is done with.
+#[derive(Debug, Clone, Copy)]
+pub struct Finished {
+    /// How many.
+    pub count: u64,
+    /// Milliseconds from sending the one that was acknowledged soonest; the greatest number when none was.
+    pub soonest: Millis,
+}
+
 /// What a push came to.
 #[derive(Debug, Default)]
 pub struct Pushed {
@@ -129,6 +138,19 @@ pub struct Pushed {
     pub wake: Option<Waker>,
     /// The queue opened an account: it is to be entered into the ledger.
     pub opened: bool,
+}
+
+/// What was booked, beside what the queue knows exactly.
+#[derive(Debug)]
+pub struct Stated {
+    /// What was booked since the last time.
+    pub statement: Statement,
+    /// Messages waiting; for a session those of its groups too.
+    pub waiting: u64,
+    /// How long the first of them has waited.
+    pub age: Span,
+    /// Publishers that are held.
+    pub held: u32,
 }
 
 /// A queue at one moment, for people.
@@ -236,9 +258,6 @@ impl Queue {
         let mut inner = self.0.lock();
         inner.begin_if_empty(now);
         inner.flow.arrived += entries.len() as u64;
-        if let Some(account) = &mut inner.account {
-            account.arrive(moment(now), entries.len() as u64);
-        }
         for entry in entries.into_iter().rev() {
             inner.bytes += entry.message.weight();
             inner.entries.push_front(entry);
@@ -275,8 +294,7 @@ impl Queue {
         if taken > 0 {
             if let Some(account) = &mut inner.account {
                 let own = out[before..].iter().filter(|entry| !entry.of_group());
-                let count = own.map(|entry| account.waited(now.saturating_sub(entry.since))).count();
-                account.depart(moment(now), count as u64);
+                own.for_each(|entry| account.waited(now.saturating_sub(entry.since)));
             }
             inner.flow.departed += taken as u64;
             inner.backlog = inner.backlog.saturating_sub(taken);
@@ -334,9 +352,13 @@ impl Queue {
         count
     }
 
-    /// The consumer acknowledged something.
-    pub fn acknowledged(&self, now: Millis) {
-        self.0.lock().made_progress(now);
+    /// The consumer is done with messages that it took.
+    pub fn finished(&self, done: Finished, now: Millis) {
+        let mut inner = self.0.lock();
+        inner.made_progress(now);
+        if let Some(account) = &mut inner.account {
+            account.depart(moment(now), done.count, done.soonest);
+        }
     }
 
     /// Called now and then for a queue that holds publishers: lets them go when the consumer makes no progress.
@@ -435,20 +457,20 @@ impl Queue {
         }
     }
 
-    /// What was booked since the last time, and how many publishers it holds. `None` when there is no account, or
-    /// when the account was quiet for long and is closed; `busy` keeps it open.
-    pub fn statement(&self, now: Moment, busy: bool) -> Option<(Statement, u32)> {
+    /// What was booked since the last time, with so many consumers at work. `None` when there is no account, or
+    /// when the account was quiet for long and is closed, unless consumers have something.
+    pub fn statement(&self, now: Moment, consumers: u32, in_flight: u64) -> Option<Stated> {
         let mut inner = self.0.lock();
         let held = inner.held.as_ref().map_or(0, |held| held.lasting.len() + held.brief.len());
-        let head = inner.entries.iter().find(|entry| !entry.of_group()).map(|entry| moment(entry.since));
-        let mut statement = inner.account.as_mut()?.statement(now);
-        // the curves can't know whether the oldest message was dropped or a later one
-        statement.reading.delay = head.map_or(Span::ZERO, |since| now.since(since));
-        if statement.quiet > QUIET_TURNS && !busy {
+        let head = inner.entries.iter().find(|entry| !entry.of_group());
+        let age = head.map_or(Span::ZERO, |head| now.since(moment(head.since)));
+        let waiting = inner.entries.len() as u64;
+        let statement = inner.account.as_mut()?.statement(now, consumers, waiting + in_flight);
+        if statement.quiet > QUIET_TURNS && in_flight == 0 {
             inner.account = None;
             return None;
         }
-        Some((statement, held as u32))
+        Some(Stated { statement, waiting, age, held: held as u32 })
     }
 
     /// Whether a consumer is there.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use tidegate_control::flow::Reading;
-use tidegate_control::time::Moment;
+use tidegate_control::time::{Moment, Span};
 
 /// What the gateway does for its plugins.
 pub trait Host: Send + Sync {
@@ -46,15 +46,22 @@ pub struct QueueReport {
     pub qos: u8,
     /// Consumers that are connected now.
     pub consumers: u32,
-    /// What the curves say.
+    /// What the curves say: messages depart when a consumer is done with them, that is when it acknowledges them or, at
+    /// QoS 0, when they are sent. So the depth counts what waits and what consumers have.
     pub reading: Reading,
+    /// Messages that wait to be sent, exactly.
+    pub waiting: u64,
+    /// How long the first of them has waited, exactly.
+    pub age: Span,
+    /// Messages that consumers have and have not acknowledged.
+    pub in_flight: u64,
+    /// Milliseconds from sending to the quickest acknowledgement of this turn: a round trip and the work on one message.
+    pub soonest: Option<u64>,
     /// Messages thrown away on purpose since the last turn.
     pub dropped: u64,
     /// Messages that went missing since the last turn.
     pub lost: u64,
-    /// Messages that consumers have and have not acknowledged, beside those that wait.
-    pub in_flight: u64,
-    /// How long messages waited that left since the last turn.
+    /// How long messages waited that were sent since the last turn.
     pub delays: Delays,
     /// Who fed it since the last turn: numbers of publishers with their messages, each publisher once.
     pub feeders: Vec<(u64, u32)>,

@@ -184,8 +184,11 @@ struct Scratch {
     received: Vec<u16>,
     entries: Vec<Entry>,
     output: Vec<u8>,
-    /// Whether the client acknowledged something, and how much for which group.
+    /// Whether the client acknowledged something, how much is done for the session and for which group, and how soon
+    /// after it was sent the quickest acknowledgement came.
     acknowledged: bool,
+    own_finished: u64,
+    soonest: Millis,
     finished: Vec<(Arc<Group>, u64)>,
     /// How often the connection searched for retained messages in this turn.
     searches: usize,
@@ -207,6 +210,8 @@ impl Scratch {
             entries: Vec::new(),
             output: Vec::new(),
             acknowledged: false,
+            own_finished: 0,
+            soonest: Millis::MAX,
             finished: Vec::new(),
             searches: 0,
         }

@@ -13,7 +13,7 @@ use crate::broker::clock::{Millis, moment};
 use crate::broker::inflight::Stage;
 use crate::broker::lifecycle::expiry_moment;
 use crate::broker::message::Parts;
-use crate::broker::queue::Extra;
+use crate::broker::queue::{Extra, Finished};
 use crate::broker::session::State;
 use crate::broker::topic;
 use crate::wire::{
@@ -280,7 +280,9 @@ impl Connection {
     fn finish(&mut self, id: u16, scratch: &mut Scratch, state: &mut State, now: Millis) {
         let Some(sent) = state.inflight.remove(id) else { return };
         if sent.at != 0 {
-            self.window.acknowledged(now.saturating_sub(sent.at));
+            let delay = now.saturating_sub(sent.at);
+            self.window.acknowledged(delay);
+            scratch.soonest = scratch.soonest.min(delay);
         }
         scratch.acknowledged = true;
         let extra = match sent.stage {
@@ -292,11 +294,15 @@ impl Connection {
 
     /// Tells the queue and the groups what was acknowledged since the last time.
     pub(super) fn settle_finished(&mut self, scratch: &mut Scratch, now: Millis) {
-        if std::mem::take(&mut scratch.acknowledged) {
-            self.session.queue.acknowledged(now);
+        let soonest = std::mem::replace(&mut scratch.soonest, Millis::MAX);
+        let done = Finished { count: std::mem::take(&mut scratch.own_finished), soonest };
+        // what QoS 0 messages leave is of interest only where queues are measured
+        if std::mem::take(&mut scratch.acknowledged) || done.count > 0 && self.broker.limits.measured {
+            self.session.queue.finished(done, now);
         }
         for (group, count) in scratch.finished.drain(..) {
-            group.finished(self.session.number, count, self.window.size(), now, &self.broker.limits);
+            let done = Finished { count, soonest };
+            group.finished(self.session.number, done, self.window.size(), now, &self.broker.limits);
         }
     }
 
@@ -355,9 +361,12 @@ impl Connection {
     }
 }
 
-/// A message that came through a group is done.
+/// A message is done, for the session or for the group that it came through.
 pub(super) fn note_finished(extra: Option<&Arc<Extra>>, scratch: &mut Scratch) {
-    let Some(group) = extra.and_then(|extra| extra.group.as_ref()) else { return };
+    let Some(group) = extra.and_then(|extra| extra.group.as_ref()) else {
+        scratch.own_finished += 1;
+        return;
+    };
     match scratch.finished.iter_mut().find(|(known, _)| Arc::ptr_eq(known, group)) {
         Some((_, count)) => *count += 1,
         None => scratch.finished.push((Arc::clone(group), 1)),

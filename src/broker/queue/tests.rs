@@ -107,7 +107,7 @@ fn without_progress_a_queue_lets_go_and_drops_its_oldest() {
     assert!(gate.held(10_002).is_none());
     let pushed = queue.push(entries(QoS::AtLeastOnce, 1, 10_002), 10_002, &limits());
     assert_eq!((pushed.dropped, pushed.over, queue.depth()), (92, false, 10));
-    queue.acknowledged(10_003);
+    queue.finished(Finished { count: 1, soonest: 1 }, 10_003);
     assert_eq!(queue.push(entries(QoS::AtLeastOnce, 100, 10_003), 10_003, &limits()).dropped, 0);
 }
 
@@ -228,6 +228,7 @@ proptest! {
                     queue.pop(&mut out, most.into(), usize::MAX, window.into(), now, &limits());
                     let strong = out.iter().filter(|entry| entry.qos != QoS::AtMostOnce).count();
                     prop_assert!(out.len() <= most.into() && strong <= window.into());
+                    queue.finished(Finished { count: out.len() as u64, soonest: 1 }, now);
                     for entry in out {
                         prop_assert!(last < Some(entry.message.ordinal));
                         last = Some(entry.message.ordinal);
@@ -242,14 +243,14 @@ proptest! {
             prop_assert_eq!(flow.arrived, flow.departed + flow.dropped + queue.depth() as u64);
             prop_assert!(connected || queue.depth() <= limits().offline_messages);
             // the books agree with the queue
-            if let Some((statement, _)) = queue.statement(moment(now), true) {
+            if let Some(Stated { statement, waiting, age, .. }) = queue.statement(moment(now), 1, 0) {
                 booked = [booked[0] + statement.reading.arrived, booked[1] + statement.reading.departed, booked[2] + statement.dropped];
                 let fed: u64 = statement.feeders.iter().map(|(_, count)| u64::from(*count)).sum();
                 prop_assert_eq!(fed, statement.reading.arrived);
-                prop_assert_eq!(statement.reading.depth, queue.depth() as u64);
+                prop_assert_eq!((statement.reading.depth, waiting), (queue.depth() as u64, queue.depth() as u64));
                 prop_assert_eq!(booked, [flow.arrived - unwanted, flow.departed, flow.dropped - unwanted]);
                 let head = queue.0.lock().entries.front().map_or(0, |head| now - head.since);
-                prop_assert_eq!(statement.reading.delay, Span::from_millis(head));
+                prop_assert_eq!(age, Span::from_millis(head));
             }
         }
     }
