@@ -5,7 +5,7 @@
 mod common;
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::client::Client;
 use common::flood::flood;
@@ -13,7 +13,7 @@ use common::packet::Version::{V5, V311};
 use common::packet::*;
 use common::property::*;
 use common::server::{Server, Setup};
-use common::unique;
+use common::{PATIENCE, unique};
 
 fn start(name: &str, settings: &[(&'static str, &str)]) -> Server {
     let settings = settings.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
@@ -254,4 +254,76 @@ fn group_with_a_stuck_member_loses_nothing() {
         seen
     });
     assert!(seen.iter().all(|count| *count == 1), "some messages came twice and others never");
+}
+
+/// A consumer of QoS 1 on `debug/#` that takes nothing, and a publisher of so many messages to it.
+struct Watching {
+    server: Server,
+    publisher: Client,
+    _watcher: Client,
+}
+
+impl Watching {
+    const MESSAGES: usize = 3_000;
+
+    fn start(name: &str, never_hold: &str, client: &str, user: Option<&str>) -> Self {
+        let settings = [
+            ("queue.max_messages", "100"),
+            // longer than any test: whoever holds, holds
+            ("queue.progress_timeout", "3600"),
+            ("queue.never_hold", never_hold),
+        ];
+        let server = start(name, &settings);
+        let connect = Connect { user: user.map(Into::into), ..Connect::v5(client) };
+        let mut watcher = server.connect(&connect);
+        watcher.subscribe("debug/#", 1);
+        let publisher = server.client(V5);
+        Self { server, publisher, _watcher: watcher }
+    }
+
+    fn messages(&self) -> impl Iterator<Item = Publish> + use<> {
+        numbered("debug/topic", 0, Self::MESSAGES)
+    }
+
+    fn holds(&self) -> u64 {
+        let text = self.server.get("/metrics");
+        let count = text.lines().find_map(|line| line.strip_prefix("tidegate_holds_total "));
+        count.expect("a count").parse().expect("a number")
+    }
+}
+
+/// `queue.never_hold` by user, client identifier and filter: such a consumer holds nobody, however little it takes.
+#[test]
+fn never_hold() {
+    for (name, rule) in [
+        ("never-hold-user", r#"[{ user = "sup*" }]"#),
+        ("never-hold-client", r#"[{ client = "watch-*" }]"#),
+        ("never-hold-filter", r#"[{ filter = "debug/*" }]"#),
+        ("never-hold-all", r#"[{ user = "support", client = "watch-1", filter = "debug/#" }]"#),
+    ] {
+        let mut watching = Watching::start(name, rule, "watch-1", Some("support"));
+        let messages = watching.messages();
+        flood(&mut watching.publisher, messages, 200, |_| {});
+        assert_eq!(watching.holds(), 0, "{rule}");
+    }
+}
+
+/// A rule that fits in part does not count: the publisher is held.
+#[test]
+fn never_hold_needs_all_of_a_rule() {
+    for (name, rule) in [
+        ("hold-user", r#"[{ user = "support", client = "other-*" }]"#),
+        ("hold-filter", r#"[{ filter = "other/#" }, { user = "nobody" }]"#),
+    ] {
+        let mut watching = Watching::start(name, rule, "watch-1", Some("support"));
+        for publish in watching.messages() {
+            let id = watching.publisher.packet_id();
+            watching.publisher.send(&publish.id(id));
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while watching.holds() == 0 {
+            assert!(Instant::now() < deadline, "nobody was held: {rule}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
 }

@@ -110,8 +110,11 @@ impl Broker {
         let connected = self.stats.connects.get().saturating_sub(self.stats.disconnects.get() + 1);
         let away = (sessions.len() as u64).saturating_sub(connected);
         let too_many = away > self.settings.session.max_offline_sessions as u64;
-        if too_many && state.expiry != 0 {
-            tracing::warn!(client = %session.client_id, "its session ends now: session.max_offline_sessions are kept already");
+        if too_many && state.expiry != 0 && self.lines.not_kept.allows(now) {
+            tracing::warn!(
+                client = &*session.client_id,
+                "its session ends now: session.max_offline_sessions are kept already"
+            );
         }
         if state.expiry == 0 || too_many {
             self.end(session, &mut state);

@@ -10,9 +10,11 @@ mod gate;
 mod group;
 mod inflight;
 mod lifecycle;
+mod lines;
 mod measure;
 mod message;
 mod queue;
+mod refusals;
 mod retained;
 mod service;
 mod session;
@@ -35,14 +37,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tidegate_plugin::{Host, Tick};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::MissedTickBehavior;
 
 use self::clock::{Clock, Millis, moment};
 use self::gate::Gates;
 use self::group::Group;
+use self::lines::Lines;
 use self::message::{BatchWriter, Message, Parts};
 use self::queue::{Limits, OVERSHOOT};
+use self::refusals::Refusals;
 use self::retained::Retained;
 use self::session::Registry;
 use self::spine::Spine;
@@ -63,6 +67,9 @@ pub struct Broker {
     pub(crate) clock: Clock,
     /// What was counted so far.
     pub stats: Stats,
+    /// What was refused, and by whom.
+    pub(crate) refusals: Refusals,
+    lines: Lines,
     pub(crate) chain: Chain,
     spine: Spine,
     tree: RwLock<Tree>,
@@ -81,6 +88,7 @@ pub struct Broker {
     /// Subscriptions whose queues hold publishers, to be checked for progress.
     watched: Mutex<HashMap<(bool, usize), Arc<Subscription>>>,
     draining: AtomicBool,
+    drained: Notify,
     /// Messages of the broker itself: wills and `$SYS`.
     own: OnceLock<mpsc::UnboundedSender<(u64, Bytes)>>,
 }
@@ -99,6 +107,8 @@ impl Broker {
             settings,
             clock: Clock::start(),
             stats: Stats::default(),
+            refusals: Refusals::default(),
+            lines: Lines::default(),
             chain,
             spine,
             tree: RwLock::default(),
@@ -114,6 +124,7 @@ impl Broker {
             timers: Arc::default(),
             watched: Mutex::default(),
             draining: AtomicBool::new(false),
+            drained: Notify::new(),
             own: OnceLock::new(),
         });
         for (shard, outlet) in outlets.into_iter().enumerate() {
@@ -132,6 +143,7 @@ impl Broker {
     /// Stops serving: every connection is told to leave.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);
+        self.drained.notify_waiters();
         let sessions: Vec<_> = self.registry.sessions.lock().values().cloned().collect();
         for session in sessions {
             // once we have had the lock, its connection has seen the flag or waits to be woken
@@ -143,6 +155,15 @@ impl Broker {
     /// Whether it stops.
     pub fn draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
+    }
+
+    /// Returns when it stops.
+    async fn drained(&self) {
+        // made before the flag is looked at, so that no notice is missed
+        let notice = self.drained.notified();
+        if !self.draining() {
+            notice.await;
+        }
     }
 
     /// Connected clients, sessions, subscriptions, retained messages and their bytes, messages waiting.
@@ -194,10 +215,12 @@ impl Broker {
         let queue = &self.settings.queue;
         if store.store(Arc::new(message), queue.max_retained, queue.max_retained_bytes).is_err() {
             self.stats.retained_refused.add(1);
-            tracing::warn!(
-                topic = parts.topic,
-                "not retained: the store is full (queue.max_retained, queue.max_retained_bytes)"
-            );
+            if self.lines.not_retained.allows(self.clock.now()) {
+                tracing::warn!(
+                    topic = parts.topic,
+                    "not retained: the store is full (queue.max_retained, queue.max_retained_bytes)"
+                );
+            }
         }
         ordinal
     }
@@ -293,6 +316,7 @@ impl Broker {
                 let Some(broker) = broker.upgrade() else { return };
                 let now = broker.clock.now();
                 broker.check_progress(now);
+                broker.lines.report();
                 if tick % 60 == 59 {
                     broker.retained.write().sweep(now);
                 }

@@ -49,9 +49,9 @@ impl Chain {
             } else {
                 plugin.connect(&candidate.as_client())?
             };
-            hooks.extend(hook);
+            hooks.extend(hook.map(|hook| (plugin.name(), hook)));
         }
-        Ok(Hooks(hooks.into()))
+        Ok(Hooks { hooks: hooks.into(), decided_by: "" })
     }
 
     /// Hands every plugin the gateway, before anybody is served.
@@ -108,7 +108,11 @@ fn unavailable() -> Refusal {
 }
 
 /// What the plugins keep for one connection.
-pub struct Hooks(Box<[Box<dyn Hook>]>);
+pub struct Hooks {
+    /// In order, with the plugin's name.
+    hooks: Box<[(&'static str, Box<dyn Hook>)]>,
+    decided_by: &'static str,
+}
 
 impl Hooks {
     /// Asks about a message.
@@ -123,19 +127,27 @@ impl Hooks {
 
     /// Tells of the end of a subscription.
     pub fn on_unsubscribe(&mut self, filter: &str) {
-        self.0.iter_mut().for_each(|hook| hook.on_unsubscribe(filter));
+        self.hooks.iter_mut().for_each(|(_, hook)| hook.on_unsubscribe(filter));
     }
 
     /// Tells of the end of the connection.
     pub fn on_disconnect(&mut self) {
-        self.0.iter_mut().for_each(|hook| hook.on_disconnect());
+        self.hooks.iter_mut().for_each(|(_, hook)| hook.on_disconnect());
     }
 
-    fn first(&mut self, mut ask: impl FnMut(&mut Box<dyn Hook>) -> Verdict) -> Verdict {
-        self.0
-            .iter_mut()
-            .map(&mut ask)
-            .find(|verdict| *verdict != Verdict::Continue)
-            .unwrap_or(Verdict::Continue)
+    /// The plugin whose answer was the last one other than "go on".
+    pub fn decided_by(&self) -> &'static str {
+        self.decided_by
+    }
+
+    fn first(&mut self, mut ask: impl FnMut(&mut dyn Hook) -> Verdict) -> Verdict {
+        for (plugin, hook) in &mut self.hooks {
+            let verdict = ask(&mut **hook);
+            if verdict != Verdict::Continue {
+                self.decided_by = plugin;
+                return verdict;
+            }
+        }
+        Verdict::Continue
     }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::bind::{Listener, Listeners};
@@ -33,6 +34,8 @@ pub(super) struct Shared {
     pub(super) handshake_timeout: Duration,
     pub(super) max_packet_size: usize,
     pub(super) handshake_log: Mutex<LogRate>,
+    /// True when nobody is accepted any more: then nobody's handshake is waited for.
+    pub(super) stopping: watch::Sender<bool>,
 }
 
 impl Listeners {
@@ -51,6 +54,7 @@ impl Listeners {
         shutdown.await;
         // Aborting is enough: a connection that was accepted is in a task of its own.
         loops.shutdown().await;
+        self.shared.stopping.send_replace(true);
     }
 }
 
@@ -159,8 +163,13 @@ async fn handshake(
     peer: SocketAddr,
     shared: Arc<Shared>,
 ) -> Option<Stream> {
+    let mut stopping = shared.stopping.subscribe();
     let upgrading = upgrade(transport, socket, peer, &shared);
-    let error = match tokio::time::timeout(shared.handshake_timeout, upgrading).await {
+    let upgraded = tokio::select! {
+        upgraded = tokio::time::timeout(shared.handshake_timeout, upgrading) => upgraded,
+        _ = stopping.wait_for(|stopping| *stopping) => return None,
+    };
+    let error = match upgraded {
         Ok(Ok(stream)) => return Some(stream),
         Ok(Err(error)) => error,
         Err(_) => io::ErrorKind::TimedOut.into(),

@@ -43,6 +43,12 @@ impl Peer {
                 }
                 self.unsent.extend(connect.encode(connect.version()));
             }
+            Step::Publish(mut publish) => {
+                if self.version == Some(Version::V311) {
+                    publish.properties.clear();
+                }
+                self.send_packet(&publish);
+            }
             Step::Send(packet) => self.send_packet(&*packet),
             Step::Raw(bytes) => {
                 self.started |= !bytes.is_empty();

@@ -33,7 +33,9 @@ pub enum Step<'a> {
     Sleep(u64),
     /// Says which version it speaks from now on, and connects.
     Connect(Connect),
-    /// Sends a packet.
+    /// Publishes; without the properties if its version has none.
+    Publish(Publish),
+    /// Sends another packet.
     Send(Box<dyn Encode>),
     /// Sends any bytes.
     Raw(&'a [u8]),
@@ -64,7 +66,7 @@ impl<'a> Input<'a> {
             3 => Step::Connect(self.connect()),
             4 | 5 => Step::Send(Box::new(self.subscribe())),
             6 => Step::Send(Box::new(Unsubscribe::new(self.id(), &[FILTERS[self.below(FILTERS.len())]]))),
-            7..=9 => Step::Send(Box::new(self.publish())),
+            7..=9 => Step::Publish(self.publish()),
             10 => Step::Send(Box::new(self.ack())),
             11 => Step::Send(Box::new(self.short_packet())),
             12 => Step::Raw(self.bytes()),

@@ -146,13 +146,15 @@ pub trait Plugin: Send + Sync + 'static {
 
 /// What a plugin keeps for one connection. Every method has a default that lets everything pass.
 pub trait Hook: Send {
-    /// The client publishes a message (a will counts: it is asked about when the client connects).
+    /// The client publishes a message (a will counts: it is asked about when the client connects; `Refuse` and
+    /// `Close` then refuse the client, `Drop` throws the will away, `Delay` has no effect).
     /// Default: [`Verdict::Continue`].
     fn on_publish(&mut self, _publish: &Publish<'_>) -> Verdict {
         Verdict::Continue
     }
 
-    /// The client subscribes to one filter. `Delay` and `Drop` count as `Refuse`.
+    /// The client subscribes to one filter. `Delay` and `Drop` count as `Refuse`. `Close` ends the connection without
+    /// an answer to the filters before it.
     /// Default: [`Verdict::Continue`].
     fn on_subscribe(&mut self, _subscribe: &Subscribe<'_>) -> Verdict {
         Verdict::Continue

@@ -12,7 +12,7 @@ use tidegate_plugin::{Publish, Publisher, Verdict};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::alias::{InboundAliases, OutboundAliases};
-use super::{Connection, Ending};
+use super::{Connection, Ending, part};
 use crate::broker::Broker;
 use crate::broker::clock::moment;
 use crate::broker::lifecycle::Owner;
@@ -25,15 +25,22 @@ use crate::wire::{Connack, Connect, Encoder, Packet, ReasonCode, Version, Will, 
 pub(super) async fn accept(broker: Arc<Broker>, mut stream: Stream) -> Option<Connection> {
     let patience = Duration::from_secs(broker.settings.listen.connect_timeout.into());
     let mut input = Vec::new();
-    let read = tokio::time::timeout(patience, read_connect(&broker, &mut stream, &mut input)).await;
+    let read = tokio::time::timeout(patience, read_connect(&broker, &mut stream, &mut input));
+    let read = tokio::select! {
+        read = read => read,
+        // whoever has not said who it is, is not told that the gateway stops
+        () = broker.drained() => return None,
+    };
     let connect = match read {
         Ok(Ok(connect)) => connect,
         Ok(Err(None)) => return None,
         Ok(Err(Some(error))) => {
-            tracing::debug!(peer = %stream.peer(), %error, "refused");
+            if broker.lines.protocol_error.allows(broker.clock.now()) {
+                tracing::info!(peer = %stream.peer(), %error, "closed: what came is not a CONNECT that can be read");
+            }
             broker.stats.protocol_errors.add(1);
             broker.stats.connects_refused.add(1);
-            answer_bad_connect(&mut stream, &input, error).await;
+            answer_bad_connect(stream, &input, error).await;
             return None;
         }
         Err(_) => {
@@ -54,12 +61,15 @@ pub(super) async fn accept(broker: Arc<Broker>, mut stream: Stream) -> Option<Co
         Ok(admitted) => Some(establish(broker, stream, input, encoder, *connect, admitted)),
         Err(refusal) => {
             broker.stats.connects_refused.add(1);
-            tracing::info!(peer = %stream.peer(), client = connect.client_id, reason = %refusal.text, "connection refused");
+            if broker.lines.connect_refused.allows(broker.clock.now()) {
+                let (peer, client) = (stream.peer(), connect.client_id.as_str());
+                tracing::info!(%peer, client, reason = refusal.text, "connection refused");
+            }
             let connack =
                 Connack { reason: refusal.reason, reason_string: Some(&refusal.text), ..Connack::default() };
             let mut output = Vec::new();
             encoder.connack(&mut output, &connack);
-            last_words(&mut stream, &output).await;
+            last_words(stream, &output).await;
             None
         }
     }
@@ -67,6 +77,8 @@ pub(super) async fn accept(broker: Arc<Broker>, mut stream: Stream) -> Option<Co
 
 struct Admitted {
     hooks: Hooks,
+    /// Whether the will is to be published when the time comes.
+    will: bool,
     client_id: Arc<str>,
     assigned: bool,
     user: Option<Arc<str>>,
@@ -113,7 +125,7 @@ async fn read_connect(
 }
 
 /// A client whose CONNECT can't be read is told why where its version has a way to.
-async fn answer_bad_connect(stream: &mut Stream, input: &[u8], error: WireError) {
+async fn answer_bad_connect(stream: Stream, input: &[u8], error: WireError) {
     // the protocol level follows the name, whatever that says
     let level = frame(input, usize::MAX).ok().flatten().and_then(|found| {
         let body = &input[found.header..];
@@ -132,13 +144,12 @@ async fn answer_bad_connect(stream: &mut Stream, input: &[u8], error: WireError)
     last_words(stream, &output).await;
 }
 
-async fn last_words(stream: &mut Stream, bytes: &[u8]) {
-    let write = async {
-        stream.write_all(bytes).await?;
-        stream.shutdown().await
-    };
+async fn last_words(mut stream: Stream, bytes: &[u8]) {
+    let write = tokio::time::timeout(Duration::from_millis(super::LINGER), stream.write_all(bytes));
     // a client that does not take its refusal is closed without
-    let _ = tokio::time::timeout(Duration::from_secs(2), write).await;
+    if let Ok(Ok(())) = write.await {
+        part(stream).await;
+    }
 }
 
 async fn admit(
@@ -180,13 +191,18 @@ async fn admit(
     };
     let asked = broker.chain.connect(Arc::new(candidate)).await;
     let mut hooks = asked.map_err(|refusal| Refused::new(ReasonCode(refusal.code), refusal.reason))?;
-    if let Some(will) = &connect.will {
-        ask_about_will(&mut hooks, will, moment(broker.clock.now()))?;
+    let will = match &connect.will {
+        Some(will) => ask_about_will(&mut hooks, will, moment(broker.clock.now()))?,
+        None => false,
+    };
+    if connect.will.is_some() && !will {
+        broker.stats.discarded.add(1);
     }
-    Ok(Admitted { hooks, client_id, assigned, user, publisher })
+    Ok(Admitted { hooks, will, client_id, assigned, user, publisher })
 }
 
-fn ask_about_will(hooks: &mut Hooks, will: &Will, now: Moment) -> Result<(), Refused> {
+/// Whether the will is to be published when the time comes.
+fn ask_about_will(hooks: &mut Hooks, will: &Will, now: Moment) -> Result<bool, Refused> {
     if super::packets::reserved(&will.topic) {
         return Err(Refused::new(ReasonCode::NOT_AUTHORIZED, "the will's topic is reserved"));
     }
@@ -202,7 +218,9 @@ fn ask_about_will(hooks: &mut Hooks, will: &Will, now: Moment) -> Result<(), Ref
         Verdict::Refuse(refusal) | Verdict::Close(refusal) => {
             Err(Refused::new(ReasonCode(refusal.code), format!("the will is refused: {}", refusal.reason)))
         }
-        Verdict::Continue | Verdict::Delay(_) | Verdict::Drop => Ok(()),
+        Verdict::Drop => Ok(false),
+        // nothing follows that could wait
+        Verdict::Continue | Verdict::Delay(_) => Ok(true),
     }
 }
 
@@ -220,7 +238,7 @@ fn establish(
     let (keep_alive, told_keep_alive) = keep_alive(&broker, &connect);
     let expiry = connect.session_expiry.min(settings.max_expiry);
     let clean_start = connect.clean_start;
-    let will = connect.will.map(Box::new);
+    let will = connect.will.filter(|_| admitted.will).map(Box::new);
     let owner = Owner { clean_start, expiry, user: admitted.user, will, publisher: admitted.publisher };
     let attached = broker.attach(&admitted.client_id, owner);
     let mut output = Vec::with_capacity(128);
@@ -237,7 +255,7 @@ fn establish(
     };
     encoder.connack(&mut output, &connack);
     broker.stats.connects.add(1);
-    tracing::debug!(client = %admitted.client_id, peer = %stream.peer(), v5, present = attached.present, "connected");
+    tracing::debug!(client = &*admitted.client_id, peer = %stream.peer(), v5, present = attached.present, "connected");
     let session = attached.session;
     let window = Window::new(connect.receive_maximum.min(settings.max_inflight));
     let resend = resume(&broker, &session, &window);

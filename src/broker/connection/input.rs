@@ -183,7 +183,10 @@ impl Connection {
         match last {
             Next::Broken(error) => {
                 self.broker.stats.protocol_errors.add(1);
-                tracing::info!(client = %self.session.client_id, %error, "closed for a protocol error");
+                if self.broker.lines.protocol_error.allows(now) {
+                    let (client, peer) = (&*self.session.client_id, self.stream.peer());
+                    tracing::info!(client, %peer, %error, "closed for a protocol error");
+                }
                 self.close(error.reason, Some(error.what), now);
             }
             Next::Refused(refusal) => self.close(ReasonCode(refusal.code), Some(&refusal.reason), now),

@@ -55,7 +55,13 @@ async fn part(mut stream: Stream) {
     let mut rest = [0; 4096];
     let parting = async {
         stream.shutdown().await?;
-        while stream.read(&mut rest).await? > 0 {}
+        let mut left = PARTING;
+        while left > 0 {
+            match stream.read(&mut rest).await? {
+                0 => break,
+                count => left = left.saturating_sub(count),
+            }
+        }
         std::io::Result::Ok(())
     };
     // whatever happens now, nobody is left to be told
@@ -70,6 +76,8 @@ const OUTPUT_LIMIT: usize = 256 * 1024;
 const READ_SIZE: usize = 64 * 1024;
 /// How long a closing connection may take to send its last bytes.
 const LINGER: Millis = 2_000;
+/// What is still read from a client that was told to leave, to be thrown away.
+const PARTING: usize = 4 * OUTPUT_LIMIT;
 
 struct Connection {
     broker: Arc<Broker>,
@@ -238,7 +246,9 @@ impl Connection {
     }
 
     fn panicked(&mut self) -> Poll<()> {
-        tracing::error!(client = %self.session.client_id, "a panic ended the connection");
+        if self.broker.lines.panicked.allows(self.broker.clock.now()) {
+            tracing::error!(client = &*self.session.client_id, "a panic ended the connection");
+        }
         self.ending = Ending::Over;
         Poll::Ready(())
     }
@@ -334,7 +344,12 @@ impl Connection {
         self.offered = None;
         self.timer_at = 0;
         self.arm(now + LINGER);
-        tracing::debug!(client = %self.session.client_id, reason = format_args!("0x{:02x}", reason.0), text, "closing");
+        tracing::debug!(
+            client = &*self.session.client_id,
+            reason = format_args!("0x{:02x}", reason.0),
+            text,
+            "closing"
+        );
     }
 
     /// Gives the session up; the stream if its client is to be parted from with care.
@@ -343,7 +358,7 @@ impl Connection {
         self.broker.gates.close(self.session.number, &self.gate);
         self.broker.detach(&self.session, self.number, self.will);
         self.broker.stats.disconnects.add(1);
-        tracing::debug!(client = %self.session.client_id, "disconnected");
+        tracing::debug!(client = &*self.session.client_id, "disconnected");
         matches!(self.ending, Ending::Closing(_)).then_some(self.stream)
     }
 }

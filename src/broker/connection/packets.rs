@@ -14,10 +14,11 @@ use crate::broker::inflight::Stage;
 use crate::broker::lifecycle::expiry_moment;
 use crate::broker::message::Parts;
 use crate::broker::queue::{Extra, Finished};
+use crate::broker::refusals::{Asked, GATEWAY};
 use crate::broker::session::State;
 use crate::broker::topic;
 use crate::wire::{
-    Ack, Disconnect, Packet, Publish, QoS, ReasonCode, Subscribe, Unsubscribe, Version, WireError,
+    Ack, Disconnect, Filter, Packet, Publish, QoS, ReasonCode, Subscribe, Unsubscribe, Version, WireError,
 };
 
 /// More QoS 1 and 2 messages at a time than we said.
@@ -29,13 +30,16 @@ pub(super) const RECEIVE_MAXIMUM: WireError = WireError {
 /// A plugin may ask for any delay; it is asked again after this one.
 const LONGEST_DELAY: Duration = Duration::from_secs(24 * 3600);
 
+/// Why nobody may publish to a reserved topic.
+const RESERVED: &str = "the topic is reserved for the server";
+
 /// Topics that only the gateway itself publishes to.
 pub(super) fn reserved(topic: &str) -> bool {
     topic.starts_with("$SYS/") || topic.starts_with("$tide/")
 }
 
 fn reserved_for_server() -> plugin::Refusal {
-    plugin::Refusal::not_authorized("the topic is reserved for the server")
+    plugin::Refusal::not_authorized(RESERVED)
 }
 
 impl Connection {
@@ -63,7 +67,7 @@ impl Connection {
             Packet::Subscribe(subscribe) => {
                 // what was published before must count as before
                 self.finish_batch(cx, scratch, state, now);
-                self.subscribe(subscribe, state);
+                return self.subscribe(subscribe, state, now);
             }
             Packet::Unsubscribe(unsubscribe) => {
                 self.finish_batch(cx, scratch, state, now);
@@ -158,6 +162,8 @@ impl Connection {
             }
             Verdict::Refuse(refusal) => {
                 self.broker.stats.refused.add(1);
+                let by = if reserved(topic) { GATEWAY } else { self.hooks.decided_by() };
+                self.note_refusal(Asked::Publish, by, topic, refusal.code, now);
                 let reason = ReasonCode(refusal.code);
                 self.acknowledge(publish, reason, Some(&refusal), scratch, state);
             }
@@ -165,9 +171,23 @@ impl Connection {
                 let pause = pause.clamp(Duration::from_millis(1), LONGEST_DELAY);
                 return Next::Wait(now + pause.as_millis() as u64);
             }
-            Verdict::Close(refusal) => return Next::Refused(Box::new(refusal)),
+            Verdict::Close(refusal) => {
+                let by = self.hooks.decided_by();
+                self.note_refusal(Asked::Publish, by, topic, refusal.code, now);
+                return Next::Refused(Box::new(refusal));
+            }
         }
         Next::Go
+    }
+
+    /// A refusal is counted each time and logged as far as the log bears it.
+    fn note_refusal(&self, asked: Asked, by: &'static str, topic: &str, code: u8, now: Millis) {
+        self.broker.refusals.count(asked, by, code);
+        if self.broker.lines.refused.allows(now) {
+            let (client, peer, what) = (&*self.session.client_id, self.stream.peer(), asked.name());
+            let reason = format_args!("0x{code:02x}");
+            tracing::info!(client, %peer, what, topic, by, reason, "refused");
+        }
     }
 
     /// The moment of acceptance of the messages in this batch that are not retained.
@@ -306,31 +326,47 @@ impl Connection {
         }
     }
 
-    fn subscribe(&mut self, subscribe: &Subscribe, state: &mut State) {
+    fn subscribe(&mut self, subscribe: &Subscribe, state: &mut State, now: Millis) -> Next {
         let mut codes = Vec::with_capacity(subscribe.filters.len());
         for filter in &subscribe.filters {
-            let Some((group, plain)) = topic::parse_subscription(&filter.path) else {
-                codes.push(ReasonCode::TOPIC_FILTER_INVALID);
-                continue;
-            };
-            let question = plugin::Subscribe { filter: plain, group, qos: filter.qos as u8 };
-            codes.push(match self.hooks.on_subscribe(&question) {
-                Verdict::Continue => {
-                    let window = self.window.size();
-                    self.broker.subscribe(
-                        &self.session,
-                        state,
-                        filter,
-                        group.is_some(),
-                        subscribe.identifier,
-                        window,
-                    )
-                }
-                Verdict::Refuse(refusal) | Verdict::Close(refusal) => ReasonCode(refusal.code),
-                Verdict::Delay(_) | Verdict::Drop => ReasonCode::UNSPECIFIED_ERROR,
-            });
+            match self.subscribe_one(filter, subscribe.identifier, state, now) {
+                Ok(code) => codes.push(code),
+                Err(refusal) => return Next::Refused(refusal),
+            }
         }
         self.encoder.suback(&mut self.output, subscribe.packet_id, &codes);
+        Next::Go
+    }
+
+    /// The code for SUBACK; `Err` when a plugin ends the connection.
+    fn subscribe_one(
+        &mut self,
+        filter: &Filter,
+        identifier: Option<u32>,
+        state: &mut State,
+        now: Millis,
+    ) -> Result<ReasonCode, Box<plugin::Refusal>> {
+        let Some((group, plain)) = topic::parse_subscription(&filter.path) else {
+            let code = ReasonCode::TOPIC_FILTER_INVALID;
+            self.note_refusal(Asked::Subscribe, GATEWAY, &filter.path, code.0, now);
+            return Ok(code);
+        };
+        let question = plugin::Subscribe { filter: plain, group, qos: filter.qos as u8 };
+        let (code, close) = match self.hooks.on_subscribe(&question) {
+            Verdict::Continue => {
+                let (window, shared) = (self.window.size(), group.is_some());
+                let code = self.broker.subscribe(&self.session, state, filter, shared, identifier, window);
+                if code.is_error() {
+                    self.note_refusal(Asked::Subscribe, GATEWAY, &filter.path, code.0, now);
+                }
+                return Ok(code);
+            }
+            Verdict::Refuse(refusal) => (refusal.code, None),
+            Verdict::Close(refusal) => (refusal.code, Some(Box::new(refusal))),
+            Verdict::Delay(_) | Verdict::Drop => (ReasonCode::UNSPECIFIED_ERROR.0, None),
+        };
+        self.note_refusal(Asked::Subscribe, self.hooks.decided_by(), &filter.path, code, now);
+        close.map_or(Ok(ReasonCode(code)), Err)
     }
 
     fn unsubscribe(&mut self, unsubscribe: &Unsubscribe, state: &mut State) {
