@@ -29,7 +29,7 @@ mod window;
 
 use std::collections::HashMap;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Poll;
 use std::time::Duration;
@@ -82,6 +82,8 @@ pub struct Broker {
     registry: Registry,
     gates: Gates,
     ledger: Ledger,
+    /// Bytes that all held publishers wait with.
+    held_bytes: Arc<AtomicUsize>,
     groups: Mutex<HashMap<Arc<str>, Arc<Group>>>,
     /// Its task waits for it without keeping the broker.
     timers: Arc<Timers>,
@@ -120,6 +122,7 @@ impl Broker {
             registry: Registry::default(),
             gates: Gates::default(),
             ledger: Ledger::default(),
+            held_bytes: Arc::default(),
             groups: Mutex::default(),
             timers: Arc::default(),
             watched: Mutex::default(),

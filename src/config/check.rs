@@ -61,6 +61,7 @@ impl Checks<'_> {
             ("listen.max_connections", listen.max_connections as u64),
             ("listen.connect_timeout", listen.connect_timeout.into()),
             ("listen.max_buffer", listen.max_buffer as u64),
+            ("listen.max_buffer_total", listen.max_buffer_total as u64),
             ("session.receive_maximum", session.receive_maximum.into()),
             ("session.max_inflight", session.max_inflight.into()),
             ("session.max_subscriptions", session.max_subscriptions as u64),

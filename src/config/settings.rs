@@ -82,6 +82,8 @@ pub struct ListenSettings {
     pub max_accept_rate: u32,
     /// What a connection may keep of input that cannot be handled yet, in bytes, beside one packet.
     pub max_buffer: usize,
+    /// The same for all connections together: over it, each may keep only 16 KB.
+    pub max_buffer_total: usize,
 }
 
 impl Default for ListenSettings {
@@ -95,6 +97,7 @@ impl Default for ListenSettings {
             connect_timeout: 10,
             max_accept_rate: 0,
             max_buffer: 256 * 1024,
+            max_buffer_total: 256 * 1024 * 1024,
         }
     }
 }

@@ -282,6 +282,8 @@ fn establish(
         unflushed: false,
         held: None,
         held_since: None,
+        deaf_since: 0,
+        relief: 0,
         offered: None,
         inbound_aliases: InboundAliases::default(),
         outbound_aliases,

@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -109,6 +110,10 @@ struct Connection {
     held: Option<Box<HeldInput>>,
     /// Since when the packet that is being handled was held.
     held_since: Option<Millis>,
+    /// Since when nothing is read because enough is held; 0 while something may be read.
+    deaf_since: Millis,
+    /// Bytes of held publishes that may pass all the same, so that what is behind them is heard.
+    relief: usize,
     /// A batch that the spine had no room for, with its acknowledgements.
     offered: Option<Box<Offered>>,
     inbound_aliases: InboundAliases,
@@ -123,14 +128,46 @@ struct Connection {
 }
 
 /// Packets that wait because the publisher is held.
-#[derive(Default)]
 struct HeldInput {
     packets: VecDeque<HeldPacket>,
-    bytes: usize,
+    bytes: HeldBytes,
     /// QoS 1 and 2 messages among them.
     acknowledged: usize,
     /// Not before this moment, by a plugin's decision.
     until: Millis,
+}
+
+/// What one client has held, counted for all clients too.
+struct HeldBytes {
+    own: usize,
+    all: Arc<AtomicUsize>,
+}
+
+impl HeldInput {
+    fn new(bytes: HeldBytes) -> Self {
+        Self { packets: VecDeque::new(), bytes, acknowledged: 0, until: 0 }
+    }
+}
+
+impl HeldBytes {
+    fn new(all: Arc<AtomicUsize>) -> Self {
+        Self { own: 0, all }
+    }
+
+    fn set(&mut self, own: usize) {
+        self.all.fetch_add(own, Ordering::Relaxed);
+        self.all.fetch_sub(std::mem::replace(&mut self.own, own), Ordering::Relaxed);
+    }
+
+    fn of_all(&self) -> usize {
+        self.all.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for HeldBytes {
+    fn drop(&mut self) {
+        self.set(0);
+    }
 }
 
 struct HeldPacket {

@@ -63,7 +63,11 @@ impl Connection {
             Packet::PubRec(ack) => self.pubrec(*ack, scratch, state, now),
             Packet::PubRel(ack) => self.pubrel(*ack, scratch, state),
             Packet::PubComp(ack) => self.pubcomp(*ack, scratch, state, now),
-            Packet::PingReq => self.encoder.pingresp(&mut self.output),
+            Packet::PingReq => {
+                // it has been heard: no more needs to pass for that
+                self.relief = 0;
+                self.encoder.pingresp(&mut self.output);
+            }
             Packet::Subscribe(subscribe) => {
                 // what was published before must count as before
                 self.finish_batch(cx, scratch, state, now);
@@ -132,6 +136,10 @@ impl Connection {
                 verdict => verdict,
             },
             (true, false) => Verdict::Refuse(reserved_for_server()),
+        };
+        let verdict = match verdict {
+            Verdict::Delay(_) if self.relief > 0 => Verdict::Continue,
+            verdict => verdict,
         };
         match verdict {
             Verdict::Continue => {
