@@ -1,6 +1,6 @@
 //! The broker: sessions, queues, topic tree, retained messages, wills, groups.
 //!
-//! Locks are taken in this order, each briefly: registry, a session's state, retained, groups, a group's members,
+//! Locks are taken in this order, each briefly: a session's state, registry, retained, groups, a group's members,
 //! a queue, tree, gates.
 
 pub mod clock;
@@ -13,6 +13,7 @@ mod lifecycle;
 mod lines;
 mod measure;
 mod message;
+mod own;
 mod queue;
 mod refusals;
 mod retained;
@@ -28,16 +29,13 @@ mod tree;
 mod window;
 
 use std::collections::HashMap;
-use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
-use std::task::Poll;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tidegate_plugin::{Host, Tick};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 
 use self::clock::{Clock, Millis, moment};
@@ -45,6 +43,7 @@ use self::gate::Gates;
 use self::group::Group;
 use self::lines::Lines;
 use self::message::{BatchWriter, Message, Parts};
+use self::own::Own;
 use self::queue::{Limits, OVERSHOOT};
 use self::refusals::Refusals;
 use self::retained::Retained;
@@ -59,6 +58,9 @@ use crate::config::Settings;
 use crate::ledger::Ledger;
 
 pub use self::connection::serve;
+
+/// Retained messages looked at in one go when expired ones are sought.
+const SWEEP: usize = 1024;
 
 /// Everything that connections share.
 pub struct Broker {
@@ -91,8 +93,7 @@ pub struct Broker {
     watched: Mutex<HashMap<(bool, usize), Arc<Subscription>>>,
     draining: AtomicBool,
     drained: Notify,
-    /// Messages of the broker itself: wills and `$SYS`.
-    own: OnceLock<mpsc::UnboundedSender<(u64, Bytes)>>,
+    own: Own,
 }
 
 impl Broker {
@@ -104,6 +105,7 @@ impl Broker {
         // without dropping.
         let in_flight = (settings.queue.max_bytes / (4 * OVERSHOOT * shards)).max(64 * 1024);
         let (spine, outlets) = Spine::start(shards, in_flight)?;
+        let (own, messages) = Own::new();
         let broker = Arc::new(Self {
             limits: Limits { measured: chain.ticks(), ..Limits::from(&settings.queue) },
             settings,
@@ -128,7 +130,7 @@ impl Broker {
             watched: Mutex::default(),
             draining: AtomicBool::new(false),
             drained: Notify::new(),
-            own: OnceLock::new(),
+            own,
         });
         for (shard, outlet) in outlets.into_iter().enumerate() {
             let broker = Arc::downgrade(&broker);
@@ -139,7 +141,7 @@ impl Broker {
         let weak = Arc::downgrade(&broker);
         let host: Weak<dyn Host> = weak;
         broker.chain.start(&host);
-        broker.start_housekeeping();
+        broker.start_housekeeping(messages);
         Ok(broker)
     }
 
@@ -228,16 +230,25 @@ impl Broker {
         ordinal
     }
 
+    /// Forgets retained messages that have expired, a slice at a time: others need the store as well.
+    async fn sweep_retained(&self, now: Millis) {
+        let mut at = None;
+        loop {
+            at = self.retained.write().sweep(at, SWEEP, now);
+            if at.is_none() {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Publishes a message of the broker itself or a will, in order with what `publisher` published before.
     fn publish_own(&self, publisher: u64, parts: Parts<'_>) {
         let ordinal = if parts.retain { self.retain(publisher, parts) } else { self.next_ordinal() };
         let mut batch = BatchWriter::default();
         batch.start(publisher);
         batch.push(&Parts { ordinal, ..parts }, |_| {});
-        if let Some(own) = self.own.get() {
-            // the receiver lives as long as the broker
-            let _ = own.send((publisher, batch.finish()));
-        }
+        self.own.send(publisher, batch.finish());
     }
 
     /// Looks after a queue that holds publishers.
@@ -284,27 +295,8 @@ impl Broker {
         self.chain.tick(&Tick { now, wall_ms: clock::wall(), queues: &queues, host: self });
     }
 
-    fn start_housekeeping(self: &Arc<Self>) {
-        let (own, mut messages) = mpsc::unbounded_channel();
-        // just made: nobody has set it
-        let _ = self.own.set(own);
-        let broker = Arc::downgrade(self);
-        tokio::spawn(async move {
-            while let Some((publisher, batch)) = messages.recv().await {
-                let Some(broker) = broker.upgrade() else { return };
-                let mut batch = Some(batch);
-                poll_fn(|cx| {
-                    match batch.take().map(|batch| broker.spine.offer(publisher, batch, cx.waker())) {
-                        Some(Err(full)) => {
-                            batch = Some(full);
-                            Poll::Pending
-                        }
-                        _ => Poll::Ready(()),
-                    }
-                })
-                .await;
-            }
-        });
+    fn start_housekeeping(self: &Arc<Self>, messages: own::Messages) {
+        tokio::spawn(own::run(Arc::downgrade(self), messages));
         tokio::spawn(lifecycle::run_timers(Arc::downgrade(self)));
         tokio::spawn(sys::run(Arc::downgrade(self)));
         if self.limits.measured {
@@ -321,7 +313,7 @@ impl Broker {
                 broker.check_progress(now);
                 broker.lines.report();
                 if tick % 60 == 59 {
-                    broker.retained.write().sweep(now);
+                    broker.sweep_retained(now).await;
                 }
             }
         });

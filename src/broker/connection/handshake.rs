@@ -53,17 +53,22 @@ pub(super) async fn accept(broker: Arc<Broker>, mut stream: Stream) -> Option<Co
         maximum: connect.maximum_packet_size.unwrap_or(u32::MAX),
         problem_information: connect.request_problem_information,
     };
-    let certificate = stream.certificate().map(str::to_owned);
-    let admission =
-        tokio::time::timeout(patience, admit(&broker, stream.peer(), certificate, &connect)).await;
-    let busy = |_| Err(Refused::new(ReasonCode::SERVER_BUSY, "checking the credentials took too long"));
-    match admission.unwrap_or_else(busy) {
+    let (peer, certificate) = (stream.peer(), stream.certificate().map(str::to_owned));
+    let busy = |text| Refused::new(ReasonCode::SERVER_BUSY, text);
+    let admission = async {
+        if connect.will.is_some() {
+            let room = tokio::time::timeout(patience, broker.own.room()).await;
+            room.map_err(|_| busy("too many wills wait to be published"))?;
+        }
+        let asked = tokio::time::timeout(patience, admit(&broker, peer, certificate, &connect));
+        asked.await.unwrap_or_else(|_| Err(busy("checking the credentials took too long")))
+    };
+    match admission.await {
         Ok(admitted) => Some(establish(broker, stream, input, encoder, *connect, admitted)),
         Err(refusal) => {
             broker.stats.connects_refused.add(1);
             if broker.lines.connect_refused.allows(broker.clock.now()) {
-                let (peer, client) = (stream.peer(), connect.client_id.as_str());
-                tracing::info!(%peer, client, reason = refusal.text, "connection refused");
+                tracing::info!(%peer, client = connect.client_id, reason = refusal.text, "connection refused");
             }
             let connack =
                 Connack { reason: refusal.reason, reason_string: Some(&refusal.text), ..Connack::default() };
