@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_plugin::Plugin;
+use tidegate_plugin::{Plugin, Request, Response};
 
 use crate::broker::{Broker, SpineError};
 use crate::chain::Chain;
@@ -69,6 +69,11 @@ impl Gateway {
         self.broker.levels().connected
     }
 
+    /// Asks the plugins an operator's question; none when it is nobody's.
+    pub fn request(&self, request: &Request<'_>) -> Option<Response> {
+        self.broker.chain.request(request)
+    }
+
     /// Lets the plugins read their files again; what went wrong, by plugin.
     pub fn reload(&self) -> Vec<(&'static str, String)> {
         self.broker.chain.reload()
@@ -77,6 +82,7 @@ impl Gateway {
     /// Copies the broker's counts into the metrics registry; called before each scrape.
     pub fn refresh_metrics(&self) {
         self.broker.stats.each(|name, _, value| metrics::counter!(name).absolute(value));
+        self.broker.chain.refresh_metrics();
         self.broker.refusals.each(|what, plugin, code, count| {
             let reason = format!("0x{code:02x}");
             metrics::counter!(REFUSALS.0, "what" => what, "plugin" => plugin, "reason" => reason)

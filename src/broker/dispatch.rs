@@ -11,6 +11,7 @@ use super::message::{BatchReader, Frame, Message};
 use super::queue::{Entry, Extra, Pushed, Queue};
 use super::spine::Outlet;
 use super::tree::{Subscription, Target};
+use crate::ledger::Measured;
 use crate::wire::QoS;
 
 /// Bytes taken from the spine in one turn: enough to share a lock, few enough that a full queue is seen soon.
@@ -193,6 +194,9 @@ impl Dispatcher {
         publishers: Publishers,
         via: &Arc<Subscription>,
     ) {
+        if pushed.opened {
+            broker.ledger.enter(via.number(), Arc::clone(via) as Arc<dyn Measured>);
+        }
         broker.stats.dropped_gone.add(pushed.unwanted);
         self.report_drops(broker, queue, pushed.dropped, via);
         if pushed.over {

@@ -4,6 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use tidegate_plugin::Publisher;
+
 use super::Broker;
 use super::clock::Millis;
 use super::gate::Gate;
@@ -33,6 +35,7 @@ pub(super) struct Owner {
     pub(super) expiry: u32,
     pub(super) user: Option<Arc<str>>,
     pub(super) will: Option<Box<Will>>,
+    pub(super) publisher: Arc<Publisher>,
 }
 
 impl Broker {
@@ -59,9 +62,10 @@ impl Broker {
         if sessions.contains_key(client_id) {
             return Err(owner);
         }
+        let publisher = Arc::clone(&owner.publisher);
         let session = self.new_session(client_id, owner, connection);
         sessions.insert(Arc::clone(&session.client_id), Arc::clone(&session));
-        let gate = self.gates.open(session.number);
+        let gate = self.gates.open(session.number, publisher);
         Ok(Attached { session, connection, present: false, gate })
     }
 
@@ -80,16 +84,17 @@ impl Broker {
         }
         // a session that ends with its connection is not handed on [MQTT-3.1.2-6]
         if !owner.clean_start && state.expiry != 0 {
+            let gate = self.gates.open(session.number, Arc::clone(&owner.publisher));
             self.resume(session, &mut state, owner, connection);
-            let gate = self.gates.open(session.number);
             return Ok(Attached { session: Arc::clone(session), connection, present: true, gate });
         }
         state.connection = connection;
         self.end(session, &mut state);
+        let publisher = Arc::clone(&owner.publisher);
         let session = self.new_session(&session.client_id, owner, connection);
         // while the old one is locked: whoever waits for that finds it ended, and this one in its place
         self.registry.sessions.lock().insert(Arc::clone(&session.client_id), Arc::clone(&session));
-        let gate = self.gates.open(session.number);
+        let gate = self.gates.open(session.number, publisher);
         Ok(Attached { session, connection, present: false, gate })
     }
 
@@ -317,7 +322,8 @@ mod tests {
             message_expiry: None,
             properties: Default::default(),
         };
-        Owner { clean_start, expiry: 1_000_000, user: None, will: Some(Box::new(will)) }
+        let publisher = Arc::new(Publisher::new("c".into(), None, 60, 5));
+        Owner { clean_start, expiry: 1_000_000, user: None, will: Some(Box::new(will)), publisher }
     }
 
     /// However often a client comes and goes, only its last absence is remembered.

@@ -11,6 +11,7 @@ mod group;
 mod inflight;
 mod lifecycle;
 mod lines;
+mod measure;
 mod message;
 mod own;
 mod queue;
@@ -28,14 +29,16 @@ mod tree;
 mod window;
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
+use tidegate_plugin::{Host, Tick};
 use tokio::sync::Notify;
+use tokio::time::MissedTickBehavior;
 
-use self::clock::{Clock, Millis};
+use self::clock::{Clock, Millis, moment};
 use self::gate::Gates;
 use self::group::Group;
 use self::lines::Lines;
@@ -52,6 +55,7 @@ use self::timers::Timers;
 use self::tree::{Subscription, Target, Tree};
 use crate::chain::Chain;
 use crate::config::Settings;
+use crate::ledger::Ledger;
 
 pub use self::connection::serve;
 
@@ -79,6 +83,9 @@ pub struct Broker {
     session_numbers: AtomicU64,
     registry: Registry,
     gates: Gates,
+    ledger: Ledger,
+    /// Bytes that all held publishers wait with.
+    held_bytes: Arc<AtomicUsize>,
     groups: Mutex<HashMap<Arc<str>, Arc<Group>>>,
     /// Its task waits for it without keeping the broker.
     timers: Arc<Timers>,
@@ -100,7 +107,7 @@ impl Broker {
         let (spine, outlets) = Spine::start(shards, in_flight)?;
         let (own, messages) = Own::new();
         let broker = Arc::new(Self {
-            limits: Limits::from(&settings.queue),
+            limits: Limits { measured: chain.ticks(), ..Limits::from(&settings.queue) },
             settings,
             clock: Clock::start(),
             stats: Stats::default(),
@@ -116,6 +123,8 @@ impl Broker {
             session_numbers: AtomicU64::new(1),
             registry: Registry::default(),
             gates: Gates::default(),
+            ledger: Ledger::default(),
+            held_bytes: Arc::default(),
             groups: Mutex::default(),
             timers: Arc::default(),
             watched: Mutex::default(),
@@ -129,6 +138,9 @@ impl Broker {
             // fails only when the system has no thread to give, before anybody is served
             thread.spawn(move || dispatch::run(broker, outlet)).map_err(SpineError::Thread)?;
         }
+        let weak = Arc::downgrade(&broker);
+        let host: Weak<dyn Host> = weak;
+        broker.chain.start(&host);
         broker.start_housekeeping(messages);
         Ok(broker)
     }
@@ -185,6 +197,11 @@ impl Broker {
 
     fn next_connection(&self) -> u64 {
         self.connections.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Groups are counted with connections, far from the numbers of sessions.
+    fn next_group(&self) -> u64 {
+        1 << 63 | self.next_connection()
     }
 
     /// Sessions are counted on their own: their numbers spread publishers over the spine's shards.
@@ -259,10 +276,35 @@ impl Broker {
         });
     }
 
+    /// Turns the control loop while the broker lives, if a plugin wants it.
+    async fn run_control_loop(broker: Weak<Self>, period: Duration) {
+        let mut turn = tokio::time::interval(period);
+        turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            turn.tick().await;
+            let Some(broker) = broker.upgrade() else { return };
+            // thousands of queues and publishers take their time
+            let turned = tokio::task::spawn_blocking(move || broker.turn_control_loop());
+            if turned.await.is_err() {
+                tracing::error!("a turn of the control loop failed");
+            }
+        }
+    }
+
+    fn turn_control_loop(&self) {
+        let now = moment(self.clock.now());
+        let queues = self.ledger.read(now);
+        self.chain.tick(&Tick { now, wall_ms: clock::wall(), queues: &queues, host: self });
+    }
+
     fn start_housekeeping(self: &Arc<Self>, messages: own::Messages) {
         tokio::spawn(own::run(Arc::downgrade(self), messages));
         tokio::spawn(lifecycle::run_timers(Arc::downgrade(self)));
         tokio::spawn(sys::run(Arc::downgrade(self)));
+        if self.limits.measured {
+            let period = Duration::from_millis(self.settings.overload.period_ms);
+            tokio::spawn(Self::run_control_loop(Arc::downgrade(self), period));
+        }
         let broker = Arc::downgrade(self);
         tokio::spawn(async move {
             let mut second = tokio::time::interval(Duration::from_secs(1));

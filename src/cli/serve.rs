@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusHandle;
-use tidegate_plugin::Plugin;
+use tidegate_plugin::{Plugin, Request, Response};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -29,12 +29,14 @@ pub(super) trait Gateway: Clone + Send + Sync + 'static {
     fn reload(&self) -> Vec<String>;
     /// Copies counts into the metrics registry.
     fn refresh_metrics(&self);
+    /// Asks the plugins an operator's question.
+    fn request(&self, request: &Request<'_>) -> Option<Response>;
 }
 
 /// Does what `tidegate serve` does, with plugins of one's own: serves until a signal ends it.
 ///
 /// That is users and rules, listeners, the admin endpoint, the log (unless the program has one already), the banner and
-/// the signals. The plugins are asked after `access`, in this order. It has a Tokio runtime of its own and blocks: call it
+/// the signals. The plugins are asked in this order, after those that the key `plugins` names. It has a Tokio runtime of its own and blocks: call it
 /// outside of one.
 pub fn serve_with(loaded: &Loaded, plugins: Vec<Box<dyn Plugin>>) -> Result<(), CliError> {
     if !tracing::dispatcher::has_been_set() {
@@ -76,7 +78,10 @@ impl<G: Gateway> Running<G> {
         let listeners = Listeners::bind(&settings.listen, tls.clone(), settings.session.max_packet_size)?;
         let (connections, ready) = (listeners.connections(), Ready::default());
         let refresh = refresh(gateway.clone(), connections.clone());
-        let endpoint = Admin::bind(&settings.admin, admin::routes(metrics.clone(), refresh, ready.clone()))?;
+        let asked = gateway.clone();
+        let ask: admin::Ask = Arc::new(move |request: &Request<'_>| asked.request(request));
+        let endpoint =
+            Admin::bind(&settings.admin, admin::routes(metrics.clone(), refresh, ask, ready.clone()))?;
         let banner = banner::banner(loaded, &listeners.local_addresses(), &endpoint.local_addresses());
         let handler = {
             let gateway = gateway.clone();

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tidegate_access::users::{self, Change};
 use tidegate_access::{Access, AccessConfig};
-use tidegate_plugin::Plugin;
+use tidegate_plugin::{Plugin, Request, Response};
 
 use super::CliError;
 use super::passwd::PasswdError;
@@ -13,12 +13,15 @@ use crate::config::Settings;
 use crate::gateway::{Builder, Gateway};
 use crate::listen::Stream;
 
-/// Starts the gateway with `access` and these plugins. Must be called within a Tokio runtime.
+/// Starts the gateway with the configured plugins, and these behind them. Must be called within a Tokio runtime.
 pub(super) fn gateway(
     settings: &Settings,
     plugins: Vec<Box<dyn Plugin>>,
 ) -> Result<impl Serving + use<>, CliError> {
-    let builder = Gateway::builder(settings.clone()).plugin(Box::new(access(settings)?));
+    let mut builder = Gateway::builder(settings.clone());
+    for name in &settings.plugins {
+        builder = builder.plugin(plugin(name, settings)?);
+    }
     let gateway = plugins.into_iter().fold(builder, Builder::plugin).build();
     gateway.map_err(|error| CliError::Broker(error.to_string()))
 }
@@ -41,6 +44,14 @@ pub(super) fn set_user(file: &Path, user: &str, password: &[u8]) -> Result<&'sta
 /// Takes a user out of the file.
 pub(super) fn delete_user(file: &Path, user: &str) -> Result<(), PasswdError> {
     users::delete_user(file, user).map_err(|error| PasswdError::Users(error.to_string()))
+}
+
+/// Makes the plugin of this name; the configuration's check has seen that there is one.
+fn plugin(name: &str, settings: &Settings) -> Result<Box<dyn Plugin>, CliError> {
+    match name {
+        "access" => Ok(Box::new(access(settings)?)),
+        unknown => Err(CliError::Broker(format!("there is no plugin {unknown:?}"))),
+    }
 }
 
 fn access(settings: &Settings) -> Result<Access, CliError> {
@@ -68,5 +79,9 @@ impl Serving for Gateway {
 
     fn refresh_metrics(&self) {
         Self::refresh_metrics(self);
+    }
+
+    fn request(&self, request: &Request<'_>) -> Option<Response> {
+        Self::request(self, request)
     }
 }

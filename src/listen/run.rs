@@ -103,6 +103,20 @@ fn admit(shared: &Shared, peer: SocketAddr, log: &mut LogRate) -> Option<Place> 
     place
 }
 
+/// Bytes that the system takes for a client beyond what is on its way: enough to keep the line busy.
+#[cfg(target_os = "linux")]
+const MAX_UNSENT: u32 = 128 * 1024;
+
+/// Keeps the system from hiding a queue: what a slow client has no room for waits with us, where it is counted.
+#[cfg(target_os = "linux")]
+fn show_queue(socket: &TcpStream) {
+    // Fails only if the client is gone.
+    let _ = socket2::SockRef::from(socket).set_tcp_notsent_lowat(MAX_UNSENT);
+}
+
+#[cfg(not(target_os = "linux"))]
+fn show_queue(_: &TcpStream) {}
+
 /// Starts the task of one client. For plain TCP the task holds the handler and nothing else.
 fn start<H, F>(
     transport: Transport,
@@ -117,6 +131,7 @@ fn start<H, F>(
 {
     // Without it small packets wait for the acknowledgement of earlier ones. Fails only if the client is gone.
     let _ = socket.set_nodelay(true);
+    show_queue(&socket);
     if transport == Transport::Mqtt {
         tokio::spawn(serve_plain(handler.clone(), Stream::tcp(socket, peer), place));
         return;

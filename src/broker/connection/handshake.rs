@@ -7,12 +7,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_plugin::{Publish, Verdict};
+use tidegate_control::time::Moment;
+use tidegate_plugin::{Publish, Publisher, Verdict};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::alias::{InboundAliases, OutboundAliases};
 use super::{Connection, Ending, part};
 use crate::broker::Broker;
+use crate::broker::clock::moment;
 use crate::broker::lifecycle::Owner;
 use crate::broker::window::Window;
 use crate::chain::{Candidate, Hooks};
@@ -85,6 +87,7 @@ struct Admitted {
     client_id: Arc<str>,
     assigned: bool,
     user: Option<Arc<str>>,
+    publisher: Arc<Publisher>,
 }
 
 struct Refused {
@@ -179,34 +182,43 @@ async fn admit(
     }
     let client_id: Arc<str> =
         if assigned { fresh_client_id().into() } else { connect.client_id.as_str().into() };
+    let user: Option<Arc<str>> = connect.user.as_deref().or(certificate.as_deref()).map(Arc::from);
+    let keep_alive = keep_alive(broker, connect).0;
+    let level = if connect.version == Version::V5 { 5 } else { 4 };
+    let publisher = Arc::new(Publisher::new(Arc::clone(&client_id), user.clone(), keep_alive, level));
     let candidate = Candidate {
         id: Arc::clone(&client_id),
         user: connect.user.clone(),
         password: connect.password.clone(),
         peer,
         certificate,
-        level: if connect.version == Version::V5 { 5 } else { 4 },
+        publisher: Arc::clone(&publisher),
     };
-    let user = candidate.user.as_deref().or(candidate.certificate.as_deref()).map(Arc::from);
     let asked = broker.chain.connect(Arc::new(candidate)).await;
     let mut hooks = asked.map_err(|refusal| Refused::new(ReasonCode(refusal.code), refusal.reason))?;
     let will = match &connect.will {
-        Some(will) => ask_about_will(&mut hooks, will)?,
+        Some(will) => ask_about_will(&mut hooks, will, moment(broker.clock.now()))?,
         None => false,
     };
     if connect.will.is_some() && !will {
         broker.stats.discarded.add(1);
     }
-    Ok(Admitted { hooks, will, client_id, assigned, user })
+    Ok(Admitted { hooks, will, client_id, assigned, user, publisher })
 }
 
 /// Whether the will is to be published when the time comes.
-fn ask_about_will(hooks: &mut Hooks, will: &Will) -> Result<bool, Refused> {
+fn ask_about_will(hooks: &mut Hooks, will: &Will, now: Moment) -> Result<bool, Refused> {
     if super::packets::reserved(&will.topic) {
         return Err(Refused::new(ReasonCode::NOT_AUTHORIZED, "the will's topic is reserved"));
     }
-    let publish =
-        Publish { topic: &will.topic, payload: &will.payload, qos: will.qos as u8, retain: will.retain };
+    let publish = Publish {
+        topic: &will.topic,
+        payload: &will.payload,
+        qos: will.qos as u8,
+        retain: will.retain,
+        now,
+        waited: Duration::ZERO,
+    };
     match hooks.on_publish(&publish) {
         Verdict::Refuse(refusal) | Verdict::Close(refusal) => {
             Err(Refused::new(ReasonCode(refusal.code), format!("the will is refused: {}", refusal.reason)))
@@ -228,14 +240,11 @@ fn establish(
     let settings = &broker.settings.session;
     let now = broker.clock.now();
     let v5 = connect.version == Version::V5;
-    let limit = settings.max_keep_alive;
-    let told_keep_alive =
-        (v5 && limit != 0 && (connect.keep_alive == 0 || connect.keep_alive > limit)).then_some(limit);
-    let keep_alive = told_keep_alive.unwrap_or(connect.keep_alive);
+    let (keep_alive, told_keep_alive) = keep_alive(&broker, &connect);
     let expiry = connect.session_expiry.min(settings.max_expiry);
     let clean_start = connect.clean_start;
     let will = connect.will.filter(|_| admitted.will).map(Box::new);
-    let owner = Owner { clean_start, expiry, user: admitted.user, will };
+    let owner = Owner { clean_start, expiry, user: admitted.user, will, publisher: admitted.publisher };
     let attached = broker.attach(&admitted.client_id, owner);
     let mut output = Vec::with_capacity(128);
     let connack = Connack {
@@ -262,6 +271,7 @@ fn establish(
         session,
         number: attached.connection,
         gate: attached.gate,
+        told_rate: 0,
         hooks: admitted.hooks,
         encoder,
         window,
@@ -276,6 +286,9 @@ fn establish(
         written: 0,
         unflushed: false,
         held: None,
+        held_since: None,
+        deaf_since: 0,
+        relief: 0,
         offered: None,
         inbound_aliases: InboundAliases::default(),
         outbound_aliases,
@@ -287,6 +300,14 @@ fn establish(
     };
     connection.arm(now + if connection.silence > 0 { connection.silence } else { super::IDLE_TIMER });
     connection
+}
+
+/// The keep-alive that holds, and whether the client is told because it asked for another one.
+fn keep_alive(broker: &Broker, connect: &Connect) -> (u16, Option<u16>) {
+    let limit = broker.settings.session.max_keep_alive;
+    let too_long = limit != 0 && (connect.keep_alive == 0 || connect.keep_alive > limit);
+    let told = (connect.version == Version::V5 && too_long).then_some(limit);
+    (told.unwrap_or(connect.keep_alive), told)
 }
 
 /// What a resumed session sends again, in order; its groups may give it messages again.

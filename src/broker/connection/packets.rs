@@ -9,11 +9,11 @@ use tidegate_plugin::Verdict;
 
 use super::input::Next;
 use super::{Connection, Scratch};
-use crate::broker::clock::Millis;
+use crate::broker::clock::{Millis, moment};
 use crate::broker::inflight::Stage;
 use crate::broker::lifecycle::expiry_moment;
 use crate::broker::message::Parts;
-use crate::broker::queue::Extra;
+use crate::broker::queue::{Extra, Finished};
 use crate::broker::refusals::{Asked, GATEWAY};
 use crate::broker::session::State;
 use crate::broker::topic;
@@ -38,7 +38,16 @@ pub(super) fn reserved(topic: &str) -> bool {
     topic.starts_with("$SYS/") || topic.starts_with("$tide/")
 }
 
+fn reserved_for_server() -> plugin::Refusal {
+    plugin::Refusal::not_authorized(RESERVED)
+}
+
 impl Connection {
+    /// Whether it is the one control topic that this client may publish to.
+    fn is_own_check(&self, topic: &str) -> bool {
+        topic.strip_prefix("$tide/v1/check/").is_some_and(|client| *client == *self.session.client_id)
+    }
+
     /// Does what a packet asks for.
     pub(super) fn handle(
         &mut self,
@@ -54,7 +63,11 @@ impl Connection {
             Packet::PubRec(ack) => self.pubrec(*ack, scratch, state, now),
             Packet::PubRel(ack) => self.pubrel(*ack, scratch, state),
             Packet::PubComp(ack) => self.pubcomp(*ack, scratch, state, now),
-            Packet::PingReq => self.encoder.pingresp(&mut self.output),
+            Packet::PingReq => {
+                // it has been heard: no more needs to pass for that
+                self.relief = 0;
+                self.encoder.pingresp(&mut self.output);
+            }
             Packet::Subscribe(subscribe) => {
                 // what was published before must count as before
                 self.finish_batch(cx, scratch, state, now);
@@ -112,11 +125,21 @@ impl Connection {
             payload: publish.payload,
             qos: publish.qos as u8,
             retain: publish.retain,
+            now: moment(now),
+            waited: Duration::from_millis(self.held_since.map_or(0, |since| now.saturating_sub(since))),
         };
-        let verdict = if reserved(topic) {
-            Verdict::Refuse(plugin::Refusal::not_authorized(RESERVED))
-        } else {
-            self.hooks.on_publish(&question)
+        let verdict = match (reserved(topic), self.is_own_check(topic)) {
+            (false, _) => self.hooks.on_publish(&question),
+            // a plugin that answers checks takes it
+            (true, true) => match self.hooks.on_publish(&question) {
+                Verdict::Continue => Verdict::Refuse(reserved_for_server()),
+                verdict => verdict,
+            },
+            (true, false) => Verdict::Refuse(reserved_for_server()),
+        };
+        let verdict = match verdict {
+            Verdict::Delay(_) if self.relief > 0 => Verdict::Continue,
+            verdict => verdict,
         };
         match verdict {
             Verdict::Continue => {
@@ -205,11 +228,12 @@ impl Connection {
     ) {
         let reason = if self.encoder.version == Version::V5 { reason } else { ReasonCode::SUCCESS };
         let text = refusal.map(|refusal| &*refusal.reason);
-        let wait = refusal.and_then(|refusal| refusal.retry_after).map(|wait| wait.as_millis().to_string());
-        let user: &[(&str, &str)] = match &wait {
-            Some(wait) => &[("tide-wait-ms", wait)],
-            None => &[],
-        };
+        let wait = refusal.and_then(|refusal| refusal.retry_after);
+        let advice = self.advice(wait);
+        let user = advice
+            .as_ref()
+            .map_or([("", ""); 2], |(rate, wait)| [("tide-rate", rate), ("tide-wait-ms", wait)]);
+        let user = if advice.is_some() { &user[..] } else { &[] };
         match publish.qos {
             QoS::AtMostOnce => {}
             QoS::AtLeastOnce => self.encoder.puback(&mut scratch.acks, publish.packet_id, reason, text, user),
@@ -221,6 +245,22 @@ impl Connection {
                 self.encoder.pubrec(&mut scratch.acks, publish.packet_id, reason, text, user);
             }
         }
+    }
+
+    /// The rate that the client may use and the time between two messages, for its next acknowledgement; none when it
+    /// knows them already and does not have to `wait`.
+    fn advice(&mut self, wait: Option<Duration>) -> Option<(String, String)> {
+        let publisher = &self.gate.publisher;
+        let changes = publisher.changes();
+        if changes == self.told_rate && wait.is_none() || self.encoder.version != Version::V5 {
+            return None;
+        }
+        self.told_rate = changes;
+        let rate = publisher.rate();
+        let told = if rate.is_finite() { format!("{rate:.3}") } else { "null".into() };
+        let interval = Duration::try_from_secs_f64(1.0 / rate).unwrap_or(LONGEST_DELAY);
+        let wait = wait.unwrap_or(if rate.is_finite() { interval } else { Duration::ZERO });
+        Some((told, wait.as_millis().to_string()))
     }
 
     fn puback(&mut self, ack: Ack, scratch: &mut Scratch, state: &mut State, now: Millis) {
@@ -268,7 +308,9 @@ impl Connection {
     fn finish(&mut self, id: u16, scratch: &mut Scratch, state: &mut State, now: Millis) {
         let Some(sent) = state.inflight.remove(id) else { return };
         if sent.at != 0 {
-            self.window.acknowledged(now.saturating_sub(sent.at));
+            let delay = now.saturating_sub(sent.at);
+            self.window.acknowledged(delay);
+            scratch.soonest = scratch.soonest.min(delay);
         }
         scratch.acknowledged = true;
         let extra = match sent.stage {
@@ -280,11 +322,15 @@ impl Connection {
 
     /// Tells the queue and the groups what was acknowledged since the last time.
     pub(super) fn settle_finished(&mut self, scratch: &mut Scratch, now: Millis) {
-        if std::mem::take(&mut scratch.acknowledged) {
-            self.session.queue.acknowledged(now);
+        let soonest = std::mem::replace(&mut scratch.soonest, Millis::MAX);
+        let done = Finished { count: std::mem::take(&mut scratch.own_finished), soonest };
+        // what QoS 0 messages leave is of interest only where queues are measured
+        if std::mem::take(&mut scratch.acknowledged) || done.count > 0 && self.broker.limits.measured {
+            self.session.queue.finished(done, now);
         }
         for (group, count) in scratch.finished.drain(..) {
-            group.finished(self.session.number, count, self.window.size(), now, &self.broker.limits);
+            let done = Finished { count, soonest };
+            group.finished(self.session.number, done, self.window.size(), now, &self.broker.limits);
         }
     }
 
@@ -359,9 +405,12 @@ impl Connection {
     }
 }
 
-/// A message that came through a group is done.
+/// A message is done, for the session or for the group that it came through.
 pub(super) fn note_finished(extra: Option<&Arc<Extra>>, scratch: &mut Scratch) {
-    let Some(group) = extra.and_then(|extra| extra.group.as_ref()) else { return };
+    let Some(group) = extra.and_then(|extra| extra.group.as_ref()) else {
+        scratch.own_finished += 1;
+        return;
+    };
     match scratch.finished.iter_mut().find(|(known, _)| Arc::ptr_eq(known, group)) {
         Some((_, count)) => *count += 1,
         None => scratch.finished.push((Arc::clone(group), 1)),
