@@ -18,6 +18,7 @@ mod invalid;
 pub mod overload;
 pub mod pacing;
 pub mod random;
+pub mod spread;
 pub mod time;
 
 pub use invalid::Invalid;

@@ -1,6 +1,7 @@
 //! Devices of one class that connect, send, and hear what rate they may use.
 
 use tidegate_control::random::{Random, Seeded};
+use tidegate_control::spread::Spread;
 use tidegate_control::time::{Moment, Span};
 
 use super::wheel::{Due, Wheel};
@@ -27,6 +28,8 @@ pub(super) struct Habits {
     pub(super) spread: f64,
     /// How new rates are heard.
     pub(super) hears: Hears,
+    /// Whether acknowledgements space held-back devices out.
+    pub(super) spaced: bool,
 }
 
 /// Devices that share a rate.
@@ -41,6 +44,8 @@ pub(super) struct Fleet {
     connected: u32,
     rate: f64,
     random: Seeded,
+    /// Where acknowledgements find the next place for a device that is held back.
+    places: Spread,
     /// Where the fleet's clock stood, at which moment, and how fast it has run since.
     clock: f64,
     clock_at: Moment,
@@ -58,6 +63,7 @@ impl Fleet {
             connected: 0,
             rate: habits.own_rate,
             random,
+            places: Spread::default(),
             clock: 0.0,
             clock_at: Moment::START,
             speed: 1.0,
@@ -118,8 +124,17 @@ impl Fleet {
             0.0 => 1.0,
             jitter => 1.0 + jitter * (2.0 * self.random.uniform() - 1.0),
         };
-        let wait = (jitter * 1e9 / self.rate) as u64;
+        let wait = (jitter * self.interval(due.at)) as u64;
         self.wheel.push(Due { at: due.at.saturating_add(wait.max(1)), ..due });
+    }
+
+    /// Nanoseconds from a message to the next of the same device.
+    fn interval(&mut self, sent: u64) -> f64 {
+        if self.habits.spaced && self.rate < self.habits.own_rate {
+            let members = u64::from(self.connected);
+            return self.places.wait(Moment::from_nanos(sent), self.rate, members).as_nanos() as f64;
+        }
+        1e9 / self.rate
     }
 
     fn clock_time(&self, now: Moment) -> f64 {
@@ -136,7 +151,7 @@ mod tests {
     use super::*;
 
     fn fleet(hears: Hears) -> Fleet {
-        Fleet::new(10, Habits { own_rate: 2.0, jitter: 0.0, spread: 1.0, hears }, Seeded::new(1))
+        Fleet::new(10, Habits { own_rate: 2.0, jitter: 0.0, spread: 1.0, hears, spaced: false }, Seeded::new(1))
     }
 
     /// Messages sent from one second to another.

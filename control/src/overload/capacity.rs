@@ -5,6 +5,8 @@ use crate::time::Span;
 
 /// Busy seconds that must have been seen before they are believed.
 const LEAST_BUSY: f64 = 0.5;
+/// Departures that say enough about a busy time, however short it was.
+const ENOUGH_DEPARTED: u64 = 20;
 
 /// The processing rate of whoever empties the queue.
 ///
@@ -15,20 +17,23 @@ pub struct Capacity {
     memory: Span,
     departed: f64,
     busy: f64,
+    /// The highest departure rate seen, which consumers are at least able to: all there is until they are seen busy.
+    seen: f64,
 }
 
 impl Capacity {
     /// An estimate that remembers about this much busy time.
     pub fn new(memory: Span) -> Self {
-        Self { memory, departed: 0.0, busy: 0.0 }
+        Self { memory, departed: 0.0, busy: 0.0, seen: 0.0 }
     }
 
     /// Takes in one reading.
     pub fn observe(&mut self, reading: &Reading) {
-        if !reading.busy_time.is_zero() {
+        if is_telling(reading) {
             self.learn(reading.busy_departed as f64, reading.busy_time.as_secs_f64());
         }
         self.refine(reading.departed, reading.elapsed);
+        self.seen = self.seen.max(reading.departure_rate());
     }
 
     /// Messages a second, once busy consumers have been seen.
@@ -36,9 +41,9 @@ impl Capacity {
         (self.busy >= LEAST_BUSY).then(|| self.departed / self.busy).filter(|rate| rate.is_finite())
     }
 
-    /// The rate, or as long as it is unknown what departed lately.
-    pub fn rate_or_departures(&self, reading: &Reading) -> f64 {
-        self.rate().unwrap_or_else(|| reading.departure_rate())
+    /// The rate, or as long as it is unknown the highest rate of departures so far.
+    pub fn rate_or_departures(&self) -> f64 {
+        self.rate().unwrap_or(self.seen)
     }
 
     /// Takes it that consumers have become this many times as fast.
@@ -63,6 +68,13 @@ impl Capacity {
             self.departed = self.busy * proven / time.as_secs_f64();
         }
     }
+}
+
+/// Whether a busy time says how fast consumers are. One that lasted for a message or two says when those happened to be
+/// in the middle of something; devices that send like clockwork would have it repeated for ever.
+fn is_telling(reading: &Reading) -> bool {
+    let half = reading.elapsed.scale(0.5);
+    !reading.busy_time.is_zero() && (reading.busy_time >= half || reading.busy_departed >= ENOUGH_DEPARTED)
 }
 
 #[cfg(test)]

@@ -2,7 +2,9 @@
 
 use crate::invalid::{self, Invalid};
 use crate::overload::capacity::Capacity;
+use crate::overload::excess::Excess;
 use crate::overload::standing::Standing;
+use crate::overload::turnover::Turnover;
 use crate::overload::{Controller, Decision, Load, Phase};
 use crate::time::{Moment, Span};
 
@@ -56,7 +58,7 @@ impl Default for DrainConfig {
     fn default() -> Self {
         Self {
             target_delay: Span::from_millis(120),
-            target_depth: 2.0,
+            target_depth: 1.0,
             most_stretch: 3.0,
             drain_time: Span::from_secs(2),
             loop_delays: 4.0,
@@ -97,6 +99,9 @@ impl DrainConfig {
             depth: 0.0,
             boost: 1.0,
             stretch: 1.0,
+            told: 0.0,
+            excess: Excess::default(),
+            turnover: Turnover::default(),
         })
     }
 }
@@ -117,13 +122,18 @@ pub struct DrainController {
     boost: f64,
     /// How far the target has been raised because consumers starved.
     stretch: f64,
+    /// What each device was told.
+    told: f64,
+    /// What comes beyond that.
+    excess: Excess,
+    turnover: Turnover,
 }
 
 impl Controller for DrainController {
     fn on_load(&mut self, now: Moment, load: &Load) {
         self.capacity.observe(&load.reading);
         let demand = load.sound_demand();
-        let rate = self.capacity.rate_or_departures(&load.reading);
+        let rate = self.capacity.rate_or_departures();
         let lag = self.lag(load);
         let period = load.reading.elapsed.as_secs_f64();
         self.stretch(load, period);
@@ -131,8 +141,11 @@ impl Controller for DrainController {
         self.smooth(load, lag, period);
         self.probe(load, target, period / (lag + period));
         let drain_time = self.config.drain_time.as_secs_f64().max(self.config.loop_delays * (lag + period));
-        let wanted = rate * self.boost + gap(self.depth, target) / drain_time;
-        let wanted = wanted.max(rate * self.config.floor).max(demand * self.config.least_share);
+        self.watch_excess(load, demand, lag, 4.0 * drain_time);
+        let wanted = rate * self.boost + gap(self.depth, target) / drain_time - self.excess.rate().clamp(-0.5*rate, rate);
+        let intended = wanted.max(rate * self.config.floor).max(demand * self.config.least_share);
+        self.turnover.observe(load.devices, period, lag);
+        let wanted = (intended / self.turnover.growth(lag)).max(rate * self.config.floor);
 
         let over = self.depth > target;
         let stands = self.standing.observe(now, &load.reading);
@@ -148,6 +161,7 @@ impl Controller for DrainController {
             same => same,
         };
         self.total = if self.phase == Phase::Idle { demand } else { wanted.min(demand) };
+        self.told = self.total / load.devices.max(1) as f64;
     }
 
     fn on_saturation(&mut self, saturated: bool) {
@@ -182,6 +196,15 @@ impl DrainController {
         match self.config.hears {
             Hears::WithAck if self.total > 0.0 => load.devices as f64 / self.total,
             _ => 0.0,
+        }
+    }
+
+    fn watch_excess(&mut self, load: &Load, demand: f64, lag: f64, memory: f64) {
+        let devices = load.devices.max(1) as f64;
+        if self.phase == Phase::Idle {
+            self.excess.reset(demand / devices);
+        } else {
+            self.excess.observe(&load.reading, load.devices, self.told, lag, memory);
         }
     }
 

@@ -185,6 +185,11 @@ impl Scenario {
         }))
     }
 
+    /// Whether acknowledgements space held-back devices out.
+    pub fn spaced(&self) -> bool {
+        self.delays.spaced.unwrap_or(matches!(self.controller, ControllerSettings::Drain(_)))
+    }
+
     fn check_speed(&self) -> Result<(), ScenarioError> {
         for [time, speed] in &self.consumers.speed {
             within("consumers.speed: a time", *time, 0.0, 1.0)?;
