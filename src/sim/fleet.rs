@@ -128,9 +128,10 @@ impl Fleet {
         self.wheel.push(Due { at: due.at.saturating_add(wait.max(1)), ..due });
     }
 
-    /// Nanoseconds from a message to the next of the same device.
+    /// Nanoseconds on the fleet's clock from a message to the next of the same device.
     fn interval(&mut self, sent: u64) -> f64 {
-        if self.habits.spaced && self.rate < self.habits.own_rate {
+        let held = self.rate < self.habits.own_rate || self.speed < 1.0;
+        if held && self.habits.spaced {
             let members = u64::from(self.connected);
             return self.places.wait(Moment::from_nanos(sent), self.rate, members).as_nanos() as f64;
         }
@@ -151,7 +152,11 @@ mod tests {
     use super::*;
 
     fn fleet(hears: Hears) -> Fleet {
-        Fleet::new(10, Habits { own_rate: 2.0, jitter: 0.0, spread: 1.0, hears, spaced: false }, Seeded::new(1))
+        Fleet::new(
+            10,
+            Habits { own_rate: 2.0, jitter: 0.0, spread: 1.0, hears, spaced: false },
+            Seeded::new(1),
+        )
     }
 
     /// Messages sent from one second to another.

@@ -371,7 +371,7 @@ fn fleets(scenario: &Scenario, seed: u64) -> Vec<Fleet> {
     let mut fleets = Vec::new();
     for class in &scenario.classes {
         for hears in [listening, Hears::Never] {
-            let spaced = hears == Hears::WithAck && scenario.spaced();
+            let spaced = hears != Hears::Never && scenario.spaced();
             let habits =
                 Habits { own_rate: class.rate, jitter: class.jitter, spread: class.spread, hears, spaced };
             fleets.push(Fleet::new(class.devices, habits, Seeded::stream(seed, 2 + fleets.len() as u64)));

@@ -100,10 +100,30 @@ mod tests {
         let mut capacity = Capacity::new(Span::from_secs(4));
         capacity.observe(&second(7, false));
         assert_eq!(capacity.rate(), None);
-        assert_eq!(capacity.rate_or_departures(&second(7, false)), 7.0);
+        assert_eq!(capacity.rate_or_departures(), 7.0);
         let mut capacity = learned(5, 33);
         capacity.observe(&second(7, false));
         assert!((capacity.rate().unwrap() - 33.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_busy_time_of_a_message_or_two_says_nothing() {
+        let mut capacity = Capacity::new(Span::from_secs(4));
+        let short = Reading { busy_time: Span::from_millis(80), busy_departed: 1, ..second(12, false) };
+        (0..100).for_each(|_| capacity.observe(&short));
+        assert_eq!(capacity.rate(), None);
+        let many = Reading { busy_departed: 2000, ..short };
+        (0..10).for_each(|_| capacity.observe(&many));
+        assert!((capacity.rate().unwrap() - 25_000.0).abs() < 1.0);
+    }
+
+    #[test]
+    fn until_they_are_busy_consumers_are_able_to_what_they_did() {
+        let mut capacity = Capacity::new(Span::from_secs(4));
+        for departed in [3, 9, 5] {
+            capacity.observe(&second(departed, false));
+        }
+        assert_eq!(capacity.rate_or_departures(), 9.0);
     }
 
     #[test]

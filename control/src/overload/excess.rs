@@ -36,3 +36,37 @@ impl Excess {
 fn passed(time: f64, memory: f64) -> f64 {
     if memory > 0.0 { 1.0 - libm::exp(-time / memory) } else { 1.0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Span;
+
+    fn second(arrived: u64) -> Reading {
+        Reading { elapsed: Span::from_secs(1), arrived, ..Reading::default() }
+    }
+
+    #[test]
+    fn publishers_that_do_not_listen_are_seen() {
+        let mut excess = Excess::default();
+        excess.reset(2.0);
+        (0..60).for_each(|_| excess.observe(&second(50), 40, 1.0, 0.0, 10.0));
+        assert!((excess.rate() - 10.0).abs() < 0.1, "{}", excess.rate());
+    }
+
+    #[test]
+    fn publishers_that_have_not_heard_yet_are_no_excess() {
+        // 40 publishers go from 2 a second to 1, one after the other within 20 s.
+        let (mut blind, mut knowing) = (Excess::default(), Excess::default());
+        let mut most = (0.0, 0.0);
+        blind.reset(2.0);
+        knowing.reset(2.0);
+        for second_of in 0..20u64 {
+            let reading = second(80 - 2 * second_of);
+            blind.observe(&reading, 40, 1.0, 0.0, 10.0);
+            knowing.observe(&reading, 40, 1.0, 20.0, 10.0);
+            most = (f64::max(most.0, blind.rate()), f64::max(most.1, knowing.rate()));
+        }
+        assert!(most.1 < 0.3 * most.0, "{most:?}");
+    }
+}

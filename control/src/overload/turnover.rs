@@ -5,6 +5,11 @@ const LEAVING_MEMORY: f64 = 0.1;
 /// Seconds over which joining is averaged, at least: long, since a publisher told too little hears late.
 const JOINING_MEMORY: f64 = 2.0;
 
+/// The least growth: those who stay are soon told again.
+pub const LEAST_GROWTH: f64 = 0.01;
+/// The most growth that is prepared for: rates that are told are sticky, and an almost-zero rate would stay for long.
+pub const MOST_GROWTH: f64 = 1.25;
+
 /// Follows the number of publishers, to tell how many there will be when all have heard of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Turnover {
@@ -28,9 +33,47 @@ impl Turnover {
         self.leaving += (left - self.leaving) * share(LEAVING_MEMORY);
     }
 
-    /// By what share the number of publishers grows within this many seconds, if all goes on as it does; at least 0.01.
+    /// How many times as many publishers there will be after this many seconds, if all goes on as it does: from
+    /// [`LEAST_GROWTH`] to [`MOST_GROWTH`].
     pub fn growth(&self, seconds: f64) -> f64 {
         let devices = self.devices.unwrap_or(0).max(1) as f64;
-        (1.0 + (self.joining - self.leaving) * seconds / devices).clamp(0.01, 1.25)
+        (1.0 + (self.joining - self.leaving) * seconds / devices).clamp(LEAST_GROWTH, MOST_GROWTH)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(counts: &[u64]) -> Turnover {
+        let mut turnover = Turnover::default();
+        counts.iter().for_each(|devices| turnover.observe(*devices, 0.5, 2.0));
+        turnover
+    }
+
+    #[test]
+    fn a_number_that_stays_does_not_grow() {
+        assert_eq!(after(&[40; 10]).growth(5.0), 1.0);
+        assert_eq!(Turnover::default().growth(5.0), 1.0);
+    }
+
+    #[test]
+    fn leaving_is_seen_at_once_and_joining_with_care() {
+        let leaving = after(&[40, 35]).growth(2.0);
+        assert!((0.4..0.5).contains(&leaving), "10 a second of 35 leave: {leaving}");
+        let joining = after(&[40, 45]).growth(2.0);
+        assert!((1.05..1.2).contains(&joining), "{joining}");
+        let joining_on = after(&[20, 22, 24, 26, 28, 30, 32, 34, 36]).growth(2.0);
+        assert!((1.15..1.23).contains(&joining_on), "4 a second of 36 join: {joining_on}");
+    }
+
+    #[test]
+    fn growth_has_bounds() {
+        assert_eq!(after(&[u64::MAX, 0]).growth(1e9), LEAST_GROWTH);
+        assert_eq!(after(&[0, u64::MAX]).growth(1e9), MOST_GROWTH);
+        let mut still = Turnover::default();
+        still.observe(40, 0.0, 0.0);
+        still.observe(10, 0.0, 0.0);
+        assert_eq!(still.growth(1.0), 1.0, "no time went by");
     }
 }
