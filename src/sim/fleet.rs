@@ -75,6 +75,11 @@ impl Fleet {
         self.connected
     }
 
+    /// Appointments that were looked at, moved or compared so far.
+    pub(super) fn steps(&self) -> u64 {
+        self.wheel.steps()
+    }
+
     /// Connects or disconnects devices until this many are connected.
     pub(super) fn resize(&mut self, now: Moment, devices: u32) {
         for device in devices..self.connected {

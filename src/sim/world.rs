@@ -320,6 +320,9 @@ impl<'a> World<'a> {
             seed,
             measures: self.sums.measures(self.scenario, self.queue.depth()),
             events: self.sums.sent + self.sums.waits.count(),
+            steps: self.sums.sent
+                + self.sums.waits.count()
+                + self.fleets.iter().map(Fleet::steps).sum::<u64>(),
             series: self.series,
             classes: self.scenario.classes.iter().map(|class| class.name.clone()).collect(),
         }
