@@ -10,6 +10,7 @@ extern crate std;
 
 pub mod active;
 pub mod allocate;
+pub mod announce;
 pub mod autoscale;
 pub mod backoff;
 pub mod balance;

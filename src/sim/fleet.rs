@@ -13,6 +13,8 @@ pub(super) enum Hears {
     WithAck,
     /// At once, also between two messages.
     AtOnce,
+    /// With the acknowledgement of their next message, and at once when it is announced.
+    Both,
     /// Never.
     Never,
 }
@@ -97,16 +99,20 @@ impl Fleet {
         self.connected = devices;
     }
 
-    /// Tells the fleet a new rate for each device.
-    pub(super) fn tell(&mut self, now: Moment, rate: f64) {
-        match self.habits.hears {
-            Hears::Never => {}
-            Hears::WithAck => self.rate = rate,
-            Hears::AtOnce => {
-                self.clock = self.clock_time(now);
-                self.clock_at = now;
-                self.speed = rate / self.habits.own_rate;
-            }
+    /// Announces a new rate for each device, to those who hear at once.
+    pub(super) fn announce(&mut self, now: Moment, rate: f64) {
+        if matches!(self.habits.hears, Hears::AtOnce | Hears::Both) {
+            self.clock = self.clock_time(now);
+            self.clock_at = now;
+            self.speed = rate / self.habits.own_rate;
+            self.rate = rate;
+        }
+    }
+
+    /// Lets acknowledgements carry a new rate from now on, to those who hear by them.
+    pub(super) fn acknowledge(&mut self, rate: f64) {
+        if matches!(self.habits.hears, Hears::WithAck | Hears::Both) {
+            self.rate = rate;
         }
     }
 
@@ -135,12 +141,13 @@ impl Fleet {
 
     /// Nanoseconds on the fleet's clock from a message to the next of the same device.
     fn interval(&mut self, sent: u64) -> f64 {
-        let held = self.rate < self.habits.own_rate || self.speed < 1.0;
-        if held && self.habits.spaced {
+        // On a clock that runs at another speed the same rate is another one.
+        let rate = self.rate / self.speed;
+        if self.habits.spaced && self.rate < self.habits.own_rate {
             let members = u64::from(self.connected);
-            return self.places.wait(Moment::from_nanos(sent), self.rate, members).as_nanos() as f64;
+            return self.places.wait(Moment::from_nanos(sent), rate, members).as_nanos() as f64;
         }
-        1e9 / self.rate
+        1e9 / rate
     }
 
     fn clock_time(&self, now: Moment) -> f64 {
@@ -200,11 +207,12 @@ mod tests {
     #[test]
     fn a_rate_is_heard_at_once_or_with_the_next_message_or_never() {
         let second = Moment::from_secs_f64(1.0);
-        let sent = [Hears::AtOnce, Hears::WithAck, Hears::Never].map(|hears| {
+        let sent = [Hears::AtOnce, Hears::WithAck, Hears::Never, Hears::Both].map(|hears| {
             let mut fleet = fleet(hears);
             fleet.resize(Moment::START, 1000);
             count(&mut fleet, 1.0);
-            fleet.tell(second, 0.5);
+            fleet.announce(second, 0.5);
+            fleet.acknowledge(0.5);
             (count(&mut fleet, 1.5), count(&mut fleet, 5.5))
         });
         // At once: half a second at 0.5 a second. With the next message: that one comes as planned, then one every 2 s.
@@ -212,5 +220,6 @@ mod tests {
         assert!((1950..=2050).contains(&sent[0].1), "{sent:?}");
         assert_eq!(sent[1], (1000, 2000));
         assert_eq!(sent[2], (1000, 8000));
+        assert_eq!(sent[3], sent[0]);
     }
 }

@@ -99,6 +99,8 @@ pub struct LoopSettings {
     pub announce: Announce,
     /// A rate is pushed when it differs by this share from the one pushed last; acknowledgements always carry it.
     pub step: f64,
+    /// What pushed rates may cost, as a share of the messages that devices send; without it there is no limit.
+    pub budget: Option<f64>,
     /// Whether an acknowledgement also gives a held-back device a place in an even row, so that devices don't send in
     /// step; by default with the drain controller, and not with the paper's, which tells a rate and no more.
     pub spaced: Option<bool>,
@@ -106,7 +108,7 @@ pub struct LoopSettings {
 
 impl Default for LoopSettings {
     fn default() -> Self {
-        Self { period: 0.5, latency: 0.05, announce: Announce::Push, step: 0.05, spaced: None }
+        Self { period: 0.5, latency: 0.05, announce: Announce::Push, step: 0.05, budget: None, spaced: None }
     }
 }
 
@@ -118,6 +120,8 @@ pub enum Announce {
     Ack,
     /// On a control topic.
     Push,
+    /// Both: acknowledgements carry every rate, the control topic those that its budget allows.
+    Both,
 }
 
 /// Who decides the rates.
