@@ -10,6 +10,7 @@ extern crate std;
 
 pub mod active;
 pub mod allocate;
+pub mod announce;
 pub mod autoscale;
 pub mod backoff;
 pub mod balance;
@@ -18,6 +19,7 @@ mod invalid;
 pub mod overload;
 pub mod pacing;
 pub mod random;
+pub mod spread;
 pub mod time;
 
 pub use invalid::Invalid;

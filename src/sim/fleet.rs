@@ -1,6 +1,7 @@
 //! Devices of one class that connect, send, and hear what rate they may use.
 
 use tidegate_control::random::{Random, Seeded};
+use tidegate_control::spread::Spread;
 use tidegate_control::time::{Moment, Span};
 
 use super::wheel::{Due, Wheel};
@@ -12,6 +13,8 @@ pub(super) enum Hears {
     WithAck,
     /// At once, also between two messages.
     AtOnce,
+    /// With the acknowledgement of their next message, and at once when it is announced.
+    Both,
     /// Never.
     Never,
 }
@@ -27,6 +30,8 @@ pub(super) struct Habits {
     pub(super) spread: f64,
     /// How new rates are heard.
     pub(super) hears: Hears,
+    /// Whether acknowledgements space held-back devices out.
+    pub(super) spaced: bool,
 }
 
 /// Devices that share a rate.
@@ -41,6 +46,8 @@ pub(super) struct Fleet {
     connected: u32,
     rate: f64,
     random: Seeded,
+    /// Where acknowledgements find the next place for a device that is held back.
+    places: Spread,
     /// Where the fleet's clock stood, at which moment, and how fast it has run since.
     clock: f64,
     clock_at: Moment,
@@ -58,6 +65,7 @@ impl Fleet {
             connected: 0,
             rate: habits.own_rate,
             random,
+            places: Spread::default(),
             clock: 0.0,
             clock_at: Moment::START,
             speed: 1.0,
@@ -67,6 +75,11 @@ impl Fleet {
     /// Devices that are connected.
     pub(super) fn connected(&self) -> u32 {
         self.connected
+    }
+
+    /// Appointments that were looked at, moved or compared so far.
+    pub(super) fn steps(&self) -> u64 {
+        self.wheel.steps()
     }
 
     /// Connects or disconnects devices until this many are connected.
@@ -86,16 +99,20 @@ impl Fleet {
         self.connected = devices;
     }
 
-    /// Tells the fleet a new rate for each device.
-    pub(super) fn tell(&mut self, now: Moment, rate: f64) {
-        match self.habits.hears {
-            Hears::Never => {}
-            Hears::WithAck => self.rate = rate,
-            Hears::AtOnce => {
-                self.clock = self.clock_time(now);
-                self.clock_at = now;
-                self.speed = rate / self.habits.own_rate;
-            }
+    /// Announces a new rate for each device, to those who hear at once.
+    pub(super) fn announce(&mut self, now: Moment, rate: f64) {
+        if matches!(self.habits.hears, Hears::AtOnce | Hears::Both) {
+            self.clock = self.clock_time(now);
+            self.clock_at = now;
+            self.speed = rate / self.habits.own_rate;
+            self.rate = rate;
+        }
+    }
+
+    /// Lets acknowledgements carry a new rate from now on, to those who hear by them.
+    pub(super) fn acknowledge(&mut self, rate: f64) {
+        if matches!(self.habits.hears, Hears::WithAck | Hears::Both) {
+            self.rate = rate;
         }
     }
 
@@ -118,8 +135,19 @@ impl Fleet {
             0.0 => 1.0,
             jitter => 1.0 + jitter * (2.0 * self.random.uniform() - 1.0),
         };
-        let wait = (jitter * 1e9 / self.rate) as u64;
+        let wait = (jitter * self.interval(due.at)) as u64;
         self.wheel.push(Due { at: due.at.saturating_add(wait.max(1)), ..due });
+    }
+
+    /// Nanoseconds on the fleet's clock from a message to the next of the same device.
+    fn interval(&mut self, sent: u64) -> f64 {
+        // On a clock that runs at another speed the same rate is another one.
+        let rate = self.rate / self.speed;
+        if self.habits.spaced && self.rate < self.habits.own_rate {
+            let members = u64::from(self.connected);
+            return self.places.wait(Moment::from_nanos(sent), rate, members).as_nanos() as f64;
+        }
+        1e9 / rate
     }
 
     fn clock_time(&self, now: Moment) -> f64 {
@@ -136,7 +164,11 @@ mod tests {
     use super::*;
 
     fn fleet(hears: Hears) -> Fleet {
-        Fleet::new(10, Habits { own_rate: 2.0, jitter: 0.0, spread: 1.0, hears }, Seeded::new(1))
+        Fleet::new(
+            10,
+            Habits { own_rate: 2.0, jitter: 0.0, spread: 1.0, hears, spaced: false },
+            Seeded::new(1),
+        )
     }
 
     /// Messages sent from one second to another.
@@ -175,11 +207,12 @@ mod tests {
     #[test]
     fn a_rate_is_heard_at_once_or_with_the_next_message_or_never() {
         let second = Moment::from_secs_f64(1.0);
-        let sent = [Hears::AtOnce, Hears::WithAck, Hears::Never].map(|hears| {
+        let sent = [Hears::AtOnce, Hears::WithAck, Hears::Never, Hears::Both].map(|hears| {
             let mut fleet = fleet(hears);
             fleet.resize(Moment::START, 1000);
             count(&mut fleet, 1.0);
-            fleet.tell(second, 0.5);
+            fleet.announce(second, 0.5);
+            fleet.acknowledge(0.5);
             (count(&mut fleet, 1.5), count(&mut fleet, 5.5))
         });
         // At once: half a second at 0.5 a second. With the next message: that one comes as planned, then one every 2 s.
@@ -187,5 +220,6 @@ mod tests {
         assert!((1950..=2050).contains(&sent[0].1), "{sent:?}");
         assert_eq!(sent[1], (1000, 2000));
         assert_eq!(sent[2], (1000, 8000));
+        assert_eq!(sent[3], sent[0]);
     }
 }

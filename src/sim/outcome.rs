@@ -16,6 +16,8 @@ pub struct Outcome {
     pub measures: Vec<Measure>,
     /// Messages sent and processed, counted as events.
     pub events: u64,
+    /// Work that was done for them: the events, and the appointments of devices that were looked at, moved or compared.
+    pub steps: u64,
     /// What happened over time.
     pub series: Vec<Point>,
     /// The names of the classes, in the order of `Point::rates`.

@@ -1,6 +1,8 @@
 //! What the simulator must show, over seeds, sizes and workloads.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::path::Path;
+
 use super::scenario::{
     Announce, AutoscaleSettings, Class, ConsumerSettings, ControllerSettings, CouplingName, LoopSettings,
     Service, Workload,
@@ -65,65 +67,88 @@ fn assert_within(what: &str, value: f64, low: f64, high: f64) {
 
 #[test]
 fn the_papers_controller_on_the_case_study() {
-    for instances in 4..=10 {
+    for instances in 3..=10 {
         let scenario = told(Announce::Ack, case_study("case-study", instances, phase()));
-        for seed in 1..=4 {
+        // With 3 instances its 2% to spare are 0.33 messages a second, and 0.46 devices join in one, each of which
+        // brings a message before it hears of any rate: the queue grows for as long as devices join.
+        let longest = if instances == 3 { 0.4 } else { 0.25 };
+        for seed in 1..=6 {
             let outcome = outcome(&scenario, seed);
             let what = format!("{instances} instances, seed {seed}");
             assert_within(&what, outcome.measure("processed_share").unwrap(), 0.985, 1.01);
+            assert_within(&what, outcome.measure("mean_wait").unwrap(), 0.0, longest);
         }
-        assert_within(&format!("{instances} instances"), mean(&scenario, 1..5, "mean_wait"), 0.0, 0.25);
     }
 }
 
+/// Every workload, 2 to 10 instances, both kinds of advice: near the limit, a short wait, and no worse than the paper's.
 #[test]
-fn the_drain_controller_on_the_case_study() {
+fn the_drain_controller_whatever_the_workload() {
     for announce in [Announce::Push, Announce::Ack] {
-        // With 3 instances and acknowledgements alone, a device hears of a new rate every 2.4 s: 0.25 s is the mean then.
-        let fewest = if announce == Announce::Push { 3 } else { 4 };
-        for instances in fewest..=10 {
-            let scenario = told(announce, case_study("case-study", instances, drain()));
-            for seed in 1..=4 {
-                let outcome = outcome(&scenario, seed);
-                let what = format!("{announce:?}, {instances} instances, seed {seed}");
-                assert_within(&what, outcome.measure("processed_share").unwrap(), 0.995, 1.01);
-                assert_within(&what, outcome.measure("mean_wait").unwrap(), 0.0, 0.25);
+        for pattern in ["case-study", "early-peak", "steep-peak", "slow-swell"] {
+            for instances in 2..=10 {
+                let ours = told(announce, case_study(pattern, instances, drain()));
+                let paper = Scenario { controller: phase(), ..ours.clone() };
+                let what = format!("{announce:?}, {pattern}, {instances} instances");
+                let outcomes: Vec<Outcome> = (1..=4).map(|seed| outcome(&ours, seed)).collect();
+                for outcome in &outcomes {
+                    assert_within(&what, outcome.measure("processed_share").unwrap(), 0.995, 1.01);
+                    assert_within(&what, outcome.measure("mean_wait").unwrap(), 0.0, 0.29);
+                }
+                let mean_of = |name| outcomes.iter().map(|o| o.measure(name).unwrap()).sum::<f64>() / 4.0;
+                assert_within(&what, mean_of("mean_wait"), 0.0, 0.25);
+                let ratio = mean_of("processed") / mean(&paper, 1..5, "processed");
+                assert_within(&what, ratio, if instances == 2 { 0.997 } else { 0.998 }, 1.1);
             }
         }
     }
 }
 
+/// Devices that can't be spaced out (MQTT 3.1.1, QoS 0) cost a longer wait where consumers are few, and no messages.
 #[test]
-fn drain_is_never_worse_than_the_paper_whatever_the_workload() {
-    for pattern in ["early-peak", "steep-peak", "slow-swell", "case-study"] {
-        for instances in 3..=10 {
-            let paper = mean(&case_study(pattern, instances, phase()), 1..5, "processed");
-            let ours = mean(&case_study(pattern, instances, drain()), 1..5, "processed");
-            assert_within(&format!("{pattern}, {instances} instances"), ours / paper, 0.998, 1.05);
+fn without_spacing_the_drain_controller_still_processes_all() {
+    for announce in [Announce::Push, Announce::Ack] {
+        for pattern in ["case-study", "early-peak", "steep-peak", "slow-swell"] {
+            for instances in [3, 6, 10] {
+                let mut scenario = told(announce, case_study(pattern, instances, drain()));
+                scenario.delays.spaced = Some(false);
+                let what = format!("{announce:?}, {pattern}, {instances} instances");
+                assert_within(&what, mean(&scenario, 1..5, "processed_share"), 0.995, 1.01);
+                let longest = if instances == 3 { 0.4 } else { 0.3 };
+                assert_within(&what, mean(&scenario, 1..5, "mean_wait"), 0.0, longest);
+            }
         }
     }
 }
 
-/// What the notes of `reproduce 002` say of acknowledgements: where the aims are missed, and by how much at most.
+/// The work of a run, counted and not timed, grows no faster than n log n with the devices.
 #[test]
-fn with_acknowledgements_few_instances_miss_the_aims_by_little() {
-    let told_by_ack =
-        |pattern, instances, controller| told(Announce::Ack, case_study(pattern, instances, controller));
-    for seed in 1..=8 {
-        let wait = |controller| {
-            outcome(&told_by_ack("case-study", 3, controller), seed).measure("mean_wait").unwrap()
-        };
-        assert_within(&format!("the paper's, seed {seed}"), wait(phase()), 0.25, 0.6);
-        assert_within(&format!("drain, seed {seed}"), wait(drain()), 0.2, 0.28);
-        for (instances, least) in [(3, 0.995), (4, 0.9955), (5, 0.9965), (6, 0.998)] {
-            let processed = |controller| {
-                let outcome = outcome(&told_by_ack("steep-peak", instances, controller), seed);
-                outcome.measure("processed").unwrap()
-            };
-            let what = format!("steep peak, {instances} instances, seed {seed}");
-            assert_within(&what, processed(drain()) / processed(phase()), least, 1.05);
-        }
+fn the_work_grows_no_faster_than_n_log_n() {
+    let steps = |devices: u32| {
+        let mut scenario = case_study("case-study", 30, drain());
+        scenario.duration = 120.0;
+        scenario.classes[0] = Class::new("meters", devices, 1.0 / 60.0);
+        scenario.consumers.rate = f64::from(devices) * 22.0 / 100_000.0;
+        let outcome = outcome(&scenario, 1);
+        assert!(outcome.events > u64::from(devices / 4), "{devices} devices do something");
+        assert!(outcome.steps > outcome.events);
+        outcome.steps as f64
+    };
+    for devices in [10_000, 100_000, 1_000_000] {
+        let share = steps(devices) / (f64::from(devices) * f64::from(devices).log2());
+        assert_within(&format!("{devices} devices: steps over n log n"), share, 0.1, 1.0);
     }
+}
+
+/// All of the case study at full size; CONTRIBUTING.md has the command that times it.
+#[test]
+fn a_hundred_thousand_devices_finish_the_case_study() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/scenarios/hundred-thousand.toml");
+    let scenario = Scenario::load(&file).unwrap();
+    assert_eq!((scenario.classes[0].devices, scenario.duration), (100_000, 330.0));
+    let outcome = outcome(&scenario, scenario.seed);
+    assert!(outcome.agrees(), "{:?}", outcome.measures);
+    assert!(outcome.events > 20_000_000, "{}", outcome.events);
 }
 
 #[test]

@@ -25,6 +25,8 @@ pub(super) struct Wheel {
     /// What is left of the current slot, latest first.
     current: Vec<Due>,
     len: usize,
+    /// Entries looked at, moved or compared so far.
+    steps: u64,
 }
 
 impl Wheel {
@@ -33,12 +35,13 @@ impl Wheel {
         let slots = entries.next_power_of_two().clamp(SLOTS.0, SLOTS.1);
         let width = (horizon / slots as u64).max(1);
         let shift = width.next_power_of_two().trailing_zeros();
-        Self { slots: vec![Vec::new(); slots], shift, turn: 0, current: Vec::new(), len: 0 }
+        Self { slots: vec![Vec::new(); slots], shift, turn: 0, current: Vec::new(), len: 0, steps: 0 }
     }
 
     /// Adds an entry; one that is due in the past comes next.
     pub(super) fn push(&mut self, due: Due) {
         self.len += 1;
+        self.steps += 1;
         let turn = due.at >> self.shift;
         if turn > self.turn {
             let slot = self.slot(turn);
@@ -46,6 +49,7 @@ impl Wheel {
             return;
         }
         let place = self.current.partition_point(|other| *other > due);
+        self.steps += (self.current.len() - place) as u64;
         self.current.insert(place, due);
     }
 
@@ -59,6 +63,7 @@ impl Wheel {
                 return None;
             }
             self.turn += 1;
+            self.steps += 1;
             self.open_slot();
         }
     }
@@ -70,6 +75,11 @@ impl Wheel {
         Some(due)
     }
 
+    /// Entries looked at, moved or compared so far.
+    pub(super) fn steps(&self) -> u64 {
+        self.steps
+    }
+
     fn slot(&self, turn: u64) -> usize {
         turn as usize & (self.slots.len() - 1)
     }
@@ -79,8 +89,13 @@ impl Wheel {
         let (turn, shift) = (self.turn, self.shift);
         let slot = self.slot(turn);
         let slot = &mut self.slots[slot];
+        self.steps += slot.len() as u64;
         self.current.extend(slot.extract_if(.., |due| due.at >> shift <= turn));
-        self.current.sort_unstable_by(|a, b| b.cmp(a));
+        let steps = &mut self.steps;
+        self.current.sort_unstable_by(|a, b| {
+            *steps += 1;
+            b.cmp(a)
+        });
     }
 }
 

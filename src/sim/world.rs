@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use tidegate_control::allocate::{self, Claim};
+use tidegate_control::announce::Announcer;
 use tidegate_control::autoscale::{InstanceRate, Scaler, Signals};
 use tidegate_control::flow::Reading;
 use tidegate_control::overload::{Controller, Decision, Load, Phase};
@@ -44,10 +45,12 @@ struct World<'a> {
     decision: Decision,
     /// The rate that the controller wants for a device of each class.
     rates: Vec<f64>,
-    /// The rate that was announced last.
+    /// The rate that was let out last, by acknowledgements or on a control topic.
     announced: Vec<f64>,
-    /// Announcements under way: when they arrive, for which class, what rate.
-    announcements: VecDeque<(Moment, usize, f64)>,
+    /// What decides for each class whether a rate is pushed.
+    announcers: Vec<Announcer>,
+    /// Rates under way to devices.
+    advice: VecDeque<Advice>,
     scaler: Option<Scaler>,
     instance_rate: InstanceRate,
     /// When instances that were asked for are ready.
@@ -55,6 +58,16 @@ struct World<'a> {
     sums: Sums,
     series: Vec<Point>,
     sampled: Sampled,
+}
+
+/// A rate on its way to the devices of a class.
+#[derive(Debug, Clone, Copy)]
+struct Advice {
+    arrives: Moment,
+    class: usize,
+    rate: f64,
+    /// Whether it comes on a control topic, or with the next acknowledgements.
+    pushed: bool,
 }
 
 /// What was counted up to the last point of the series.
@@ -74,6 +87,7 @@ impl<'a> World<'a> {
         let controller =
             scenario.controller_config()?.map(|config| config.build()).transpose().map_err(refused)?;
         let scaler = scenario.scaler_config()?.map(|config| config.build()).transpose().map_err(refused)?;
+        let announcer = scenario.announce_config().build().map_err(refused)?;
         let own_rates: Vec<f64> = scenario.classes.iter().map(|class| class.rate).collect();
         let instances = scaler.as_ref().map_or(scenario.consumers.instances, Scaler::instances);
         let consumers = Consumers::new(
@@ -93,8 +107,9 @@ impl<'a> World<'a> {
             controller,
             decision: Decision { phase: Phase::Idle, total: 0.0 },
             rates: own_rates.clone(),
+            announcers: own_rates.iter().map(|_| announcer).collect(),
             announced: own_rates,
-            announcements: VecDeque::new(),
+            advice: VecDeque::new(),
             scaler,
             instance_rate: InstanceRate::default(),
             starting: VecDeque::new(),
@@ -118,9 +133,9 @@ impl<'a> World<'a> {
                 progress(self.now.as_secs_f64() / self.scenario.duration);
                 next_tick += period;
             }
-            self.deliver_announcements();
+            self.deliver_advice();
             self.start_instances();
-            let arrival = self.announcements.front().map_or(Moment::END, |(at, _, _)| *at);
+            let arrival = self.advice.front().map_or(Moment::END, |advice| advice.arrives);
             let ready = self.starting.front().copied().unwrap_or(Moment::END);
             let until = next_step.min(next_tick).min(arrival).min(ready).min(self.end);
             self.send_until(until);
@@ -140,6 +155,7 @@ impl<'a> World<'a> {
             due[index] = self.fleets[index].next_before(until);
             let class = &mut self.sums.classes[index / 2];
             class.sent += 1;
+            self.announcers[index / 2].earn(1);
             class.held_sent += u64::from(held);
             self.sums.sent += 1;
             self.queue.arrive(at, index / 2, &mut self.sums);
@@ -178,7 +194,7 @@ impl<'a> World<'a> {
             controller.on_load(self.now, &load);
             let before = std::mem::replace(&mut self.decision, controller.decision());
             self.divide();
-            self.announce(before.phase != self.decision.phase);
+            self.announce((before.phase == Phase::Idle) != (self.decision.phase == Phase::Idle));
         }
         self.scale(&load);
         self.sample(&load);
@@ -208,30 +224,40 @@ impl<'a> World<'a> {
         Claim { members: self.connected(index), weight: class.weight, floor, ceiling: ceiling(class) }
     }
 
-    /// Sends out the rates that changed enough, or all when the phase did.
-    fn announce(&mut self, phase_changed: bool) {
-        let delays = &self.scenario.delays;
-        let arrival = self.now + Span::from_secs_f64(delays.latency);
-        let step = if delays.announce == Announce::Push { delays.step } else { 0.0 };
-        for (index, rate) in self.rates.iter().enumerate() {
-            let known = self.announced[index];
-            let changed = (rate - known).abs() > known * step;
-            if *rate != known && (changed || phase_changed) {
-                self.announced[index] = *rate;
-                self.announcements.push_back((arrival, index, *rate));
-                if delays.announce == Announce::Push {
-                    self.sums.advice += u64::from(self.fleets[2 * index].connected());
-                }
+    /// Sends out the rates that changed: with acknowledgements all, on a control topic those that are worth it.
+    ///
+    /// With both, the topic says only when devices begin or cease to be held back: rates in between look ahead for those
+    /// who hear them one after the other, and would be wrong for all at once.
+    fn announce(&mut self, turned: bool) {
+        let (delays, phase) = (self.scenario.delays, self.decision.phase);
+        let arrives = self.now + Span::from_secs_f64(delays.latency);
+        for (class, rate) in self.rates.iter().copied().enumerate() {
+            let listeners = u64::from(self.fleets[2 * class].connected());
+            let news = rate != self.announced[class];
+            let may_push = match delays.announce {
+                Announce::Ack => false,
+                Announce::Push => true,
+                Announce::Both => turned,
+            };
+            let pushed = may_push && self.announcers[class].offer(self.now, phase, rate, listeners);
+            if pushed {
+                self.sums.advice += listeners;
+            }
+            if pushed || (news && delays.announce != Announce::Push) {
+                self.announced[class] = rate;
+                self.advice.push_back(Advice { arrives, class, rate, pushed });
             }
         }
     }
 
-    fn deliver_announcements(&mut self) {
-        while let Some((at, class, rate)) = self.announcements.front().copied()
-            && at <= self.now
-        {
-            self.announcements.pop_front();
-            self.fleets[2 * class].tell(self.now, rate);
+    fn deliver_advice(&mut self) {
+        while let Some(advice) = self.advice.front().copied().filter(|advice| advice.arrives <= self.now) {
+            self.advice.pop_front();
+            let fleet = &mut self.fleets[2 * advice.class];
+            if advice.pushed {
+                fleet.announce(self.now, advice.rate);
+            }
+            fleet.acknowledge(advice.rate);
         }
     }
 
@@ -320,6 +346,9 @@ impl<'a> World<'a> {
             seed,
             measures: self.sums.measures(self.scenario, self.queue.depth()),
             events: self.sums.sent + self.sums.waits.count(),
+            steps: self.sums.sent
+                + self.sums.waits.count()
+                + self.fleets.iter().map(Fleet::steps).sum::<u64>(),
             series: self.series,
             classes: self.scenario.classes.iter().map(|class| class.name.clone()).collect(),
         }
@@ -367,11 +396,14 @@ fn fleets(scenario: &Scenario, seed: u64) -> Vec<Fleet> {
     let listening = match scenario.delays.announce {
         Announce::Ack => Hears::WithAck,
         Announce::Push => Hears::AtOnce,
+        Announce::Both => Hears::Both,
     };
     let mut fleets = Vec::new();
     for class in &scenario.classes {
         for hears in [listening, Hears::Never] {
-            let habits = Habits { own_rate: class.rate, jitter: class.jitter, spread: class.spread, hears };
+            let spaced = hears != Hears::Never && scenario.spaced();
+            let habits =
+                Habits { own_rate: class.rate, jitter: class.jitter, spread: class.spread, hears, spaced };
             fleets.push(Fleet::new(class.devices, habits, Seeded::stream(seed, 2 + fleets.len() as u64)));
         }
     }

@@ -2,7 +2,9 @@
 
 use crate::invalid::{self, Invalid};
 use crate::overload::capacity::Capacity;
+use crate::overload::excess::Excess;
 use crate::overload::standing::Standing;
+use crate::overload::turnover::Turnover;
 use crate::overload::{Controller, Decision, Load, Phase};
 use crate::time::{Moment, Span};
 
@@ -10,6 +12,12 @@ use crate::time::{Moment, Span};
 const STRETCH: (f64, f64) = (0.1, 0.01);
 /// A depth within this share of its target is left alone, so that devices are not told of every little change.
 const CALM: f64 = 0.3;
+/// What arrives unasked is averaged over so many drain times: devices that still send in step are no excess.
+const EXCESS_MEMORY: f64 = 4.0;
+/// Devices that send less than they may are made up for by at most this share of the processing rate.
+const LEAST_EXCESS: f64 = 0.5;
+/// No longer delay is reckoned with, in seconds.
+const LONGEST_LAG: f64 = 86_400.0;
 /// No more than this many times the estimated processing rate is ever tried.
 const MOST_BOOST: f64 = 100.0;
 
@@ -56,7 +64,7 @@ impl Default for DrainConfig {
     fn default() -> Self {
         Self {
             target_delay: Span::from_millis(120),
-            target_depth: 2.0,
+            target_depth: 1.0,
             most_stretch: 3.0,
             drain_time: Span::from_secs(2),
             loop_delays: 4.0,
@@ -97,6 +105,9 @@ impl DrainConfig {
             depth: 0.0,
             boost: 1.0,
             stretch: 1.0,
+            told: 0.0,
+            excess: Excess::default(),
+            turnover: Turnover::default(),
         })
     }
 }
@@ -117,37 +128,34 @@ pub struct DrainController {
     boost: f64,
     /// How far the target has been raised because consumers starved.
     stretch: f64,
+    /// What each device was told.
+    told: f64,
+    /// What comes beyond that.
+    excess: Excess,
+    turnover: Turnover,
 }
 
 impl Controller for DrainController {
     fn on_load(&mut self, now: Moment, load: &Load) {
         self.capacity.observe(&load.reading);
         let demand = load.sound_demand();
-        let rate = self.capacity.rate_or_departures(&load.reading);
+        let rate = self.capacity.rate_or_departures();
         let lag = self.lag(load);
         let period = load.reading.elapsed.as_secs_f64();
         self.stretch(load, period);
         let target = self.target(rate);
         self.smooth(load, lag, period);
         self.probe(load, target, period / (lag + period));
+        self.turnover.observe(load.devices, period, lag);
         let drain_time = self.config.drain_time.as_secs_f64().max(self.config.loop_delays * (lag + period));
-        let wanted = rate * self.boost + gap(self.depth, target) / drain_time;
-        let wanted = wanted.max(rate * self.config.floor).max(demand * self.config.least_share);
-
-        let over = self.depth > target;
-        let stands = self.standing.observe(now, &load.reading);
-        // A queue over its target is no burst when more is on its way than consumers can take.
-        let overload = stands || (over && self.capacity.rate().is_some_and(|rate| demand > rate));
-        // Apart, so that a queue that is held at its target does not go to and fro between two phases.
-        let (far_over, far_under) = (self.depth > 1.5 * target, self.depth < 0.5 * target);
-        self.phase = match self.phase {
-            Phase::Idle if overload && (self.saturated || !self.config.needs_saturation) => Phase::Protect,
-            Phase::Protect if far_under => Phase::Recover,
-            Phase::Recover if far_over && wanted < demand => Phase::Protect,
-            Phase::Recover if wanted >= demand => Phase::Idle,
-            same => same,
-        };
+        self.watch_excess(load, lag, EXCESS_MEMORY * drain_time);
+        // What is to arrive, then what devices must be told so that it does.
+        let arrivals = rate * self.boost + gap(self.depth, target) / drain_time - self.excess(rate);
+        let told = arrivals.max(demand * self.config.least_share) / self.turnover.growth(lag);
+        let wanted = told.max(rate * self.config.floor);
+        self.phase = self.next_phase(now, load, target, wanted);
         self.total = if self.phase == Phase::Idle { demand } else { wanted.min(demand) };
+        self.told = self.total / load.devices.max(1) as f64;
     }
 
     fn on_saturation(&mut self, saturated: bool) {
@@ -180,9 +188,40 @@ impl DrainController {
     /// How many seconds devices take to hear of a decision.
     fn lag(&self, load: &Load) -> f64 {
         match self.config.hears {
-            Hears::WithAck if self.total > 0.0 => load.devices as f64 / self.total,
+            Hears::WithAck if self.total > 0.0 => (load.devices as f64 / self.total).min(LONGEST_LAG),
             _ => 0.0,
         }
+    }
+
+    fn next_phase(&mut self, now: Moment, load: &Load, target: f64, wanted: f64) -> Phase {
+        let demand = load.sound_demand();
+        let stands = self.standing.observe(now, &load.reading);
+        // A queue over its target is no burst when more is on its way than consumers can take.
+        let more_to_come = self.depth > target && self.capacity.rate().is_some_and(|rate| demand > rate);
+        let may_protect = self.saturated || !self.config.needs_saturation;
+        // Apart, so that a queue that is held at its target does not go to and fro between two phases.
+        let (far_over, far_under) = (self.depth > 1.5 * target, self.depth < 0.5 * target);
+        match self.phase {
+            Phase::Idle if (stands || more_to_come) && may_protect => Phase::Protect,
+            Phase::Protect if far_under => Phase::Recover,
+            Phase::Recover if far_over && wanted < demand => Phase::Protect,
+            Phase::Recover if wanted >= demand => Phase::Idle,
+            same => same,
+        }
+    }
+
+    /// Compares what came with what devices were told, while they are told anything.
+    fn watch_excess(&mut self, load: &Load, lag: f64, memory: f64) {
+        if self.phase == Phase::Idle {
+            self.excess.reset(self.told);
+        } else {
+            self.excess.observe(&load.reading, load.devices, self.told, lag, memory);
+        }
+    }
+
+    /// What comes beyond what was asked for, within reason.
+    fn excess(&self, rate: f64) -> f64 {
+        self.excess.rate().clamp(-LEAST_EXCESS * rate, rate)
     }
 
     /// Averages the depth over the lag: a loop that answers faster than devices hear makes them send in step.

@@ -5,8 +5,10 @@
 
 pub mod capacity;
 pub mod drain;
+pub mod excess;
 pub mod phase;
 pub mod standing;
+pub mod turnover;
 
 use alloc::boxed::Box;
 

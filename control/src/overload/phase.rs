@@ -127,7 +127,7 @@ impl PhaseController {
         match self.phase {
             Phase::Idle => own_rate,
             Phase::Protect => {
-                let supported = self.capacity.rate_or_departures(&load.reading) / load.devices.max(1) as f64;
+                let supported = self.capacity.rate_or_departures() / load.devices.max(1) as f64;
                 (supported.min(own_rate) * self.config.protect).max(least)
             }
             Phase::Recover => {

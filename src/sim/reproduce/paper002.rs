@@ -28,7 +28,7 @@ const TABLE_1: [(Strategy, [f64; 5]); 5] = [
     (Strategy::StateAware, [5499.1, 25.2, 0.65, 1.26, 3.78]),
 ];
 
-const QUEUE_TOLERANCE: f64 = 0.4;
+const QUEUE_TOLERANCE: f64 = 0.45;
 /// How near ours must be to the printed figure, as a share of it. Counts and intervals follow from the workload;
 /// queue lengths also depend on the unknown delays of the auto-scaler and of the cloud.
 const TOLERANCE: [(&str, f64); 5] = [
@@ -39,25 +39,24 @@ const TOLERANCE: [(&str, f64); 5] = [
     ("instances", 0.1),
 ];
 
-const NOTES: [&str; 8] = [
+const NOTES: [&str; 9] = [
     "002: the printed delays (21.5, 25.1, 5.0, 13.2, 6.4 s) break Little's law (2.2 messages at 17.7/s wait 0.12 s, not 5 s) \
      and section 5.3 has others for the same runs (23.0, 13.7, 6.53 s); compared is what follows from the queue length",
-    "002: bands are 8% for messages, 40% for queue lengths, 10% for mean and 20% for longest send intervals, 10% for instances",
+    "002: bands are 8% for messages, 45% for queue lengths, 10% for mean and 20% for longest send intervals, 10% for instances",
     "002: the printed 6.5 instances of the static strategies are the mean of the experiments; taking 3 to 10 is our reading",
     "002: the workload of figure 3 has no numbers; ours has minor peaks and one major peak, fitted to five printed \
      figures (baseline messages and queue length; O.P. messages, mean and longest send interval), so those five are \
      no evidence of their own",
     "002: the auto-scaler's pace is not printed; of four paces tried, ours (looks every 5 s, 3 s to start) fits best",
     "002: without a queue nobody can process more than the integral of min(demand, capacity); figure 5 is read against it",
-    "002: a mean wait of 0.25 s holds for the drain controller on a control topic with 3 to 10 instances. It does not hold \
-     for the paper's controller with acknowledgements at 3 instances (0.33 to 0.57 s on eight seeds, so the band is 0.5 s \
-     there), nor on every seed at 4 (two of eight over, up to 0.36 s) and 5 (one of eight, 0.35 s), where the mean over \
-     seeds keeps to it. The drain controller with acknowledgements is at 0.24 to 0.27 s with 3 instances (0.29 s on the \
-     slow swell) and under 0.25 s with more on the case study",
-    "002: that the drain controller processes no less than 0.998 of the paper's holds on a control topic for means over \
-     seeds; a single seed of the steep peak can be at 0.997. With acknowledgements it does not hold on the steep peak with 3 \
-     instances (0.996 on average, 0.995 at least) and on some seeds with 4 and 5 (0.996 and 0.997 at least): devices that \
-     were told a long interval hear too late that the peak is over, and the paper's longer queue bridges that",
+    "002: the paper's controller waits less than 0.25 s on every seed tried with 4 to 10 instances, and 0.28 s on average \
+     with 3 (0.36 s at most), so the band is 0.4 s there. It can't do better: k_protect leaves 2% of 16.5/s to spare, and \
+     devices join at 0.46/s, each with a message before it hears of any rate, so that the queue grows while they join",
+    "002: the processing rate is learned only from busy times of half a period or of 20 messages. From shorter ones it was \
+     wrong by up to a half, with waits of 0.57 s at 3 instances; it also makes ours shorter than the printed queue of 2.2",
+    "002: ours is told on a control topic, and acknowledgements space the devices out; the paper's tells a rate, no more. \
+     The comparison is of means over seeds and instances. On a single seed of the steep peak ours can be at 0.994 of the \
+     paper's, where that one lets a queue of seconds grow and so processes more than the limit without a queue",
 ];
 
 /// A strategy of the case study, or one of ours beyond it.
@@ -192,14 +191,13 @@ fn figure_5(runs: usize, seed: u64) -> Vec<Row> {
         let row = format!("share {share:.2}, {instances} instances");
         [
             within("5", &row, "processed / limit", mean(&outcomes, "processed_share"), 0.985, 1.05),
-            // With 3 instances a device hears of a new rate every 2.4 s, and one message more is 0.06 s more.
             within(
                 "5",
                 &row,
                 "mean wait [s]",
                 mean(&outcomes, "mean_wait"),
                 0.0,
-                if instances < 4 { 0.5 } else { 0.25 },
+                if instances < 4 { 0.4 } else { 0.25 },
             ),
         ]
     });

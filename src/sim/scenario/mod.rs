@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use tidegate_control::announce::AnnounceConfig;
 use tidegate_control::autoscale::{Coupling, ScalerConfig};
 use tidegate_control::overload::drain::Hears;
 use tidegate_control::overload::{Config, DrainConfig};
@@ -119,6 +120,7 @@ impl Scenario {
         within("loop.period", self.delays.period, 1e-3, self.duration)?;
         within("loop.latency", self.delays.latency, 0.0, 3600.0)?;
         within("loop.step", self.delays.step, 0.0, 1.0)?;
+        within("loop.budget", self.delays.budget.unwrap_or(1.0), 0.0, 1.0)?;
         within("consumers.instances", self.consumers.instances.into(), 1.0, 1e6)?;
         within("consumers.rate", self.consumers.rate, 1e-6, 1e9)?;
         within("queue_limit", self.queue_limit as f64, 1.0, 1e8)?;
@@ -157,7 +159,8 @@ impl Scenario {
             ControllerSettings::Phase(settings) => Some(Config::Phase(settings.config(needs_saturation)?)),
             ControllerSettings::Drain(settings) => Some(Config::Drain(DrainConfig {
                 hears: match self.delays.announce {
-                    Announce::Ack => Hears::WithAck,
+                    // With both, most rates are heard with acknowledgements.
+                    Announce::Ack | Announce::Both => Hears::WithAck,
                     Announce::Push => Hears::AtOnce,
                 },
                 ..settings.config(needs_saturation)?
@@ -183,6 +186,17 @@ impl Scenario {
                 CouplingName::DemandAware => Coupling::DemandAware,
             },
         }))
+    }
+
+    /// When a rate is pushed.
+    pub fn announce_config(&self) -> AnnounceConfig {
+        let default = AnnounceConfig::default();
+        AnnounceConfig { step: self.delays.step, share: self.delays.budget.unwrap_or(1.0), ..default }
+    }
+
+    /// Whether acknowledgements space held-back devices out.
+    pub fn spaced(&self) -> bool {
+        self.delays.spaced.unwrap_or(matches!(self.controller, ControllerSettings::Drain(_)))
     }
 
     fn check_speed(&self) -> Result<(), ScenarioError> {

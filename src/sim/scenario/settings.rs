@@ -99,11 +99,16 @@ pub struct LoopSettings {
     pub announce: Announce,
     /// A rate is pushed when it differs by this share from the one pushed last; acknowledgements always carry it.
     pub step: f64,
+    /// What pushed rates may cost, as a share of the messages that devices send; without it there is no limit.
+    pub budget: Option<f64>,
+    /// Whether an acknowledgement also gives a held-back device a place in an even row, so that devices don't send in
+    /// step; by default with the drain controller, and not with the paper's, which tells a rate and no more.
+    pub spaced: Option<bool>,
 }
 
 impl Default for LoopSettings {
     fn default() -> Self {
-        Self { period: 0.5, latency: 0.05, announce: Announce::Push, step: 0.05 }
+        Self { period: 0.5, latency: 0.05, announce: Announce::Push, step: 0.05, budget: None, spaced: None }
     }
 }
 
@@ -115,6 +120,8 @@ pub enum Announce {
     Ack,
     /// On a control topic.
     Push,
+    /// Both: acknowledgements carry every rate, the control topic those that its budget allows.
+    Both,
 }
 
 /// Who decides the rates.
@@ -173,8 +180,12 @@ pub struct DrainSettings {
     pub target_delay: Option<f64>,
     /// The least depth at which it is held.
     pub target_depth: Option<f64>,
+    /// How many times the target may grow while consumers starve now and then.
+    pub most_stretch: Option<f64>,
     /// In what time a queue over its target is emptied, in seconds.
     pub drain_time: Option<f64>,
+    /// The drain time is never shorter than so many delays of the loop.
+    pub loop_delays: Option<f64>,
     /// The least share of the processing rate that is ever announced.
     pub floor: Option<f64>,
     /// How long the delay must stay over its target to count as overload, in seconds.
@@ -261,6 +272,8 @@ impl DrainSettings {
             target_delay: optional("controller.target_delay", self.target_delay, default.target_delay)?,
             target_depth: self.target_depth.unwrap_or(default.target_depth),
             drain_time: optional("controller.drain_time", self.drain_time, default.drain_time)?,
+            most_stretch: self.most_stretch.unwrap_or(default.most_stretch),
+            loop_delays: self.loop_delays.unwrap_or(default.loop_delays),
             floor: self.floor.unwrap_or(default.floor),
             standing: optional("controller.standing", self.standing, default.standing)?,
             needs_saturation,

@@ -1,0 +1,79 @@
+//! How fast publishers come and go.
+
+/// Seconds over which leaving is averaged: short, since a publisher told too much hears again soon.
+const LEAVING_MEMORY: f64 = 0.1;
+/// Seconds over which joining is averaged, at least: long, since a publisher told too little hears late.
+const JOINING_MEMORY: f64 = 2.0;
+
+/// The least growth: those who stay are soon told again.
+pub const LEAST_GROWTH: f64 = 0.01;
+/// The most growth that is prepared for: rates that are told are sticky, and an almost-zero rate would stay for long.
+pub const MOST_GROWTH: f64 = 1.25;
+
+/// Follows the number of publishers, to tell how many there will be when all have heard of a decision.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Turnover {
+    devices: Option<u64>,
+    joining: f64,
+    leaving: f64,
+}
+
+impl Turnover {
+    /// Takes in how many publishers there are now, `period` seconds after the last time; `lag` is the time they take to
+    /// hear.
+    pub fn observe(&mut self, devices: u64, period: f64, lag: f64) {
+        let before = self.devices.replace(devices).unwrap_or(devices);
+        if period <= 0.0 {
+            return;
+        }
+        let joined = devices.saturating_sub(before) as f64 / period;
+        let left = before.saturating_sub(devices) as f64 / period;
+        let share = |memory: f64| 1.0 - libm::exp(-period / memory);
+        self.joining += (joined - self.joining) * share(lag.max(JOINING_MEMORY));
+        self.leaving += (left - self.leaving) * share(LEAVING_MEMORY);
+    }
+
+    /// How many times as many publishers there will be after this many seconds, if all goes on as it does: from
+    /// [`LEAST_GROWTH`] to [`MOST_GROWTH`].
+    pub fn growth(&self, seconds: f64) -> f64 {
+        let devices = self.devices.unwrap_or(0).max(1) as f64;
+        (1.0 + (self.joining - self.leaving) * seconds / devices).clamp(LEAST_GROWTH, MOST_GROWTH)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(counts: &[u64]) -> Turnover {
+        let mut turnover = Turnover::default();
+        counts.iter().for_each(|devices| turnover.observe(*devices, 0.5, 2.0));
+        turnover
+    }
+
+    #[test]
+    fn a_number_that_stays_does_not_grow() {
+        assert_eq!(after(&[40; 10]).growth(5.0), 1.0);
+        assert_eq!(Turnover::default().growth(5.0), 1.0);
+    }
+
+    #[test]
+    fn leaving_is_seen_at_once_and_joining_with_care() {
+        let leaving = after(&[40, 35]).growth(2.0);
+        assert!((0.4..0.5).contains(&leaving), "10 a second of 35 leave: {leaving}");
+        let joining = after(&[40, 45]).growth(2.0);
+        assert!((1.05..1.2).contains(&joining), "{joining}");
+        let joining_on = after(&[20, 22, 24, 26, 28, 30, 32, 34, 36]).growth(2.0);
+        assert!((1.15..1.23).contains(&joining_on), "4 a second of 36 join: {joining_on}");
+    }
+
+    #[test]
+    fn growth_has_bounds() {
+        assert_eq!(after(&[u64::MAX, 0]).growth(1e9), LEAST_GROWTH);
+        assert_eq!(after(&[0, u64::MAX]).growth(1e9), MOST_GROWTH);
+        let mut still = Turnover::default();
+        still.observe(40, 0.0, 0.0);
+        still.observe(10, 0.0, 0.0);
+        assert_eq!(still.growth(1.0), 1.0, "no time went by");
+    }
+}
