@@ -189,7 +189,7 @@ pub struct QueueSettings {
 impl Default for QueueSettings {
     fn default() -> Self {
         Self {
-            max_messages: 20_000,
+            max_messages: 5_000,
             max_bytes: 8 * 1024 * 1024,
             max_delay_ms: 100,
             qos0_hold_ms: 20,

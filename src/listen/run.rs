@@ -107,15 +107,22 @@ fn admit(shared: &Shared, peer: SocketAddr, log: &mut LogRate) -> Option<Place> 
 #[cfg(target_os = "linux")]
 const MAX_UNSENT: u32 = 128 * 1024;
 
-/// Keeps the system from hiding a queue: what a slow client has no room for waits with us, where it is counted.
+/// Bytes that the system keeps for us to read: what a held client sent, and its PINGREQ behind it, is not far away.
 #[cfg(target_os = "linux")]
-fn show_queue(socket: &TcpStream) {
-    // Fails only if the client is gone.
-    let _ = socket2::SockRef::from(socket).set_tcp_notsent_lowat(MAX_UNSENT);
+const MAX_UNREAD: usize = 256 * 1024;
+
+/// Keeps the system from hiding queues: what a slow client has no room for waits with us, where it is counted, and
+/// what a held client has sent waits with the client.
+#[cfg(target_os = "linux")]
+fn show_queues(socket: &TcpStream) {
+    let socket = socket2::SockRef::from(socket);
+    // Both fail only if the client is gone.
+    let _ = socket.set_tcp_notsent_lowat(MAX_UNSENT);
+    let _ = socket.set_recv_buffer_size(MAX_UNREAD);
 }
 
 #[cfg(not(target_os = "linux"))]
-fn show_queue(_: &TcpStream) {}
+fn show_queues(_: &TcpStream) {}
 
 /// Starts the task of one client. For plain TCP the task holds the handler and nothing else.
 fn start<H, F>(
@@ -131,7 +138,7 @@ fn start<H, F>(
 {
     // Without it small packets wait for the acknowledgement of earlier ones. Fails only if the client is gone.
     let _ = socket.set_nodelay(true);
-    show_queue(&socket);
+    show_queues(&socket);
     if transport == Transport::Mqtt {
         tokio::spawn(serve_plain(handler.clone(), Stream::tcp(socket, peer), place));
         return;
