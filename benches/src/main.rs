@@ -1,0 +1,3 @@
+//! The command `tidegate-bench`.
+
+fn main() {}
