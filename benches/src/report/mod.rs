@@ -1,24 +1,14 @@
 //! Reports for people: markdown and one self-contained HTML page.
+//!
+//! A page needs no script and nothing from elsewhere. Everything that comes from a result is escaped.
 
-use crate::record::{Comparison, Run};
+mod chart;
+mod markdown;
+mod page;
+mod side_by_side;
+mod single;
+mod words;
 
-/// A page about one run.
-pub fn run_html(run: &Run) -> String {
-    format!("<!doctype html><title>{}</title>", run.scenario)
-}
-
-/// A page about several brokers.
-pub fn html(comparison: &Comparison) -> String {
-    format!("<!doctype html><title>{} scenarios</title>", comparison.scenarios.len())
-}
-
-/// A table of one run.
-pub fn run_markdown(run: &Run) -> String {
-    format!("## {}\n", run.scenario)
-}
-
-/// Tables about several brokers.
-pub fn markdown(comparison: &Comparison) -> String {
-    let names = comparison.scenarios.iter().map(|part| format!("## {}\n", part.scenario));
-    names.collect()
-}
+pub use markdown::{markdown, run_markdown};
+pub use side_by_side::html;
+pub use single::run_html;
