@@ -106,14 +106,23 @@ impl Plot {
             let at = y.place(tick);
             let right = WIDTH - RIGHT;
             put(out, format_args!("<path class=\"grid\" d=\"M{LEFT} {at:.1}H{right}\"/>\n"));
-            label(out, (LEFT - 6.0, at + 4.0), "end", &number(tick));
+            // what is less than a logarithmic axis can show lies on its lower end
+            let under = tick == y.low() && self.lowest() < tick;
+            label(out, (LEFT - 6.0, at + 4.0), "end", &format!("{}{}", if under { "≤" } else { "" }, number(tick)));
         }
         put(out, format_args!("<path class=\"base\" d=\"M{LEFT} {base}H{}\"/>\n", WIDTH - RIGHT));
         let (ticks, name) = self.ticks(x);
         for (tick, words) in ticks {
-            label(out, (x.place(tick), base + 15.0), "middle", &words);
+            let at = x.place(tick);
+            // a long label at the edge would be cut
+            let anchor = if at + 18.0 > WIDTH { "end" } else { "middle" };
+            label(out, (if anchor == "end" { WIDTH } else { at }, base + 15.0), anchor, &words);
         }
         label(out, ((LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 6.0), "middle", name);
+    }
+
+    fn lowest(&self) -> f64 {
+        self.series.iter().flat_map(|line| &line.points).map(|point| point.1).fold(f64::INFINITY, f64::min)
     }
 
     fn ticks(&self, x: &Axis) -> (Vec<(f64, String)>, &'static str) {
@@ -122,11 +131,11 @@ impl Plot {
                 (x.ticks(6).into_iter().map(|tick| (tick, number(tick))).collect(), "seconds")
             }
             Across::Share => {
-                let shares = [0.0, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999];
-                let on_axis = shares.into_iter().map(|share| (1.0 / (1.0 - share), share));
-                let far =
-                    self.series.iter().flat_map(|line| &line.points).map(|point| point.0).fold(1.0, f64::max);
-                let labels = on_axis.filter(|(tick, _)| *tick <= far.max(10.0) * 10.0);
+                let far = self.series.iter().flat_map(|line| &line.points).map(|point| point.0).fold(1.0, f64::max);
+                let shares = [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999];
+                let places = shares.into_iter().map(|share| (1.0 / (1.0 - share), share));
+                // rounded, since 1 - 0.99999 is not quite what it says
+                let labels = places.filter(|(tick, _): &(f64, f64)| tick.round() <= far.max(10.0) * 1.001);
                 let words = |share: f64| format!("{}%", number((share * 1e7).round() / 1e5));
                 (
                     labels.map(|(tick, share)| (tick, words(share))).collect(),

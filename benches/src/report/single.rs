@@ -12,7 +12,7 @@ type Value = (&'static str, fn(&Interval) -> Option<f64>);
 
 /// A page about one run.
 pub fn run_html(run: &Run) -> String {
-    let title = format!("{} on {}", run.scenario, run.broker.name);
+    let title = format!("{} on {}", words::capital(&run.scenario), run.broker.name);
     let mut body = format!("<header>\n<h1>{}</h1>\n<p>{}</p>\n", escape(&title), escape(&run.about));
     body.push_str(&page::facts(&[
         ("Started", run.started.clone()),

@@ -139,9 +139,7 @@ pub fn finding(runs: &[Run]) -> Finding {
         let long = format!("{behind}every accepted message was delivered once and in order.");
         (true, "nothing lost".to_owned(), long)
     } else {
-        // what stands in brackets is for the long form
-        let short = wrong[0].split(" (").next().unwrap_or_default().to_owned();
-        (false, short, format!("{behind}{}.", list(&wrong)))
+        (false, short(&wrong, cut), format!("{behind}{}.", list(&wrong)))
     };
     Finding { good, short, long: capital(&long) }
 }
@@ -167,6 +165,15 @@ pub fn warning(kind: NoteKind) -> Option<(&'static str, &'static str)> {
 /// `1 run`, `2 runs`.
 pub fn plural(number: usize, thing: &str) -> String {
     format!("{} {thing}{}", count(number as u64), if number == 1 { "" } else { "s" })
+}
+
+/// The worst, without what stands in brackets.
+fn short(wrong: &[String], cut: usize) -> String {
+    match wrong {
+        [only] if only.ends_with("cut short") => format!("{} cut short", plural(cut, "run")),
+        [worst, ..] => worst.split(" (").next().unwrap_or_default().to_owned(),
+        [] => String::new(),
+    }
 }
 
 fn sum(runs: &[Run]) -> Totals {
