@@ -2,6 +2,13 @@
 //!
 //! Most people run the `tidegate-bench` command. [`record`] is what a run leaves behind.
 
+pub mod check;
+pub mod clock;
+pub mod codec;
 pub mod compare;
+pub mod follow;
+pub mod link;
 pub mod record;
 pub mod report;
+pub mod scenario;
+pub mod transport;
