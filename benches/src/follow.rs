@@ -1,6 +1,7 @@
 //! A device that follows the advice of a gateway: PROTOCOL.md in as few lines as possible.
 
 use serde::Deserialize;
+use tidegate_control::overload::Phase;
 
 use crate::clock::{Nanos, SECOND};
 
@@ -12,6 +13,7 @@ const LEAVE: f64 = 1.1;
 pub struct Advice {
     /// By how specific they are: for everybody, for the class, for the client, with the last acknowledgement.
     sources: [Option<Told>; 4],
+    phase: Phase,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +31,8 @@ struct Rate {
     rate: Option<f64>,
     #[serde(default)]
     ttl_ms: Option<u64>,
+    #[serde(default)]
+    phase: String,
 }
 
 /// The topics to subscribe to, from the most general.
@@ -43,7 +47,7 @@ pub fn topics(prefix: &str, class: &str, client: &str) -> [String; 3] {
 impl Advice {
     /// Nothing has been told.
     pub fn new() -> Self {
-        Self { sources: [None; 4] }
+        Self { sources: [None; 4], phase: Phase::Idle }
     }
 
     /// Takes in what came on one of the [`topics`], by its place among them; nonsense is ignored.
@@ -59,6 +63,11 @@ impl Advice {
         if self.sources[place].is_some_and(|known| told.seq < known.seq) {
             return;
         }
+        self.phase = match told.phase.as_str() {
+            "protect" => Phase::Protect,
+            "recover" => Phase::Recover,
+            _ => Phase::Idle,
+        };
         let ttl = told.ttl_ms.map_or(Nanos::MAX, |ms| ms.saturating_mul(1_000_000));
         self.sources[place] = Some(Told { seq: told.seq, rate: told.rate, ttl, at: now });
     }
@@ -69,6 +78,11 @@ impl Advice {
         if rate.is_some() || value == "null" {
             self.sources[3] = Some(Told { seq: 0, rate, ttl: 10 * SECOND, at: now });
         }
+    }
+
+    /// What the gateway said last that it is doing.
+    pub fn phase(&self) -> Phase {
+        self.phase
     }
 
     /// The rate to use when one would like to send at `own`.

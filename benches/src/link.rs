@@ -21,7 +21,7 @@ const SMALL: usize = 2048;
 /// What happened on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// Bytes came in.
+    /// Bytes came in; perhaps all bytes went out too.
     Read,
     /// All bytes went out.
     Written,
@@ -167,10 +167,12 @@ impl Link {
     }
 
     fn poll_event(&mut self, read: bool, context: &mut Context<'_>) -> Poll<io::Result<Event>> {
-        if !self.is_written() && self.poll_write(context)?.is_ready() {
-            return Poll::Ready(Ok(Event::Written));
+        let written = !self.is_written() && self.poll_write(context)?.is_ready();
+        // Also while there is always something to write: what comes in must not wait for ever.
+        if read && self.poll_read(context)?.is_ready() {
+            return Poll::Ready(Ok(Event::Read));
         }
-        if read { self.poll_read(context).map_ok(|()| Event::Read) } else { Poll::Pending }
+        if written { Poll::Ready(Ok(Event::Written)) } else { Poll::Pending }
     }
 
     fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
