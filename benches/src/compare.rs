@@ -1,8 +1,13 @@
 //! Several brokers side by side: medians, ranges and ratios of repeated runs.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
-use crate::record::{Run, Summary};
+use crate::peers::{Kind, PeerError};
+use crate::process;
+use crate::record::{BrokerResult, Comparison, FORMAT, Missing, Run, ScenarioComparison, Summary};
+use crate::run::run;
+use crate::scenario::Loaded;
 
 /// Whether more is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +74,87 @@ pub const MEASURES: [Measure; 14] = [
         read: |run| run.broker_use.map(|used| used.rss as f64 / 1e6),
     },
 ];
+
+/// Runs every scenario with every broker in turn, as often as wished; `tell` hears of each run.
+///
+/// Repetitions are interleaved, so that what changes on the machine meanwhile meets all brokers alike; the one that
+/// begins changes from repetition to repetition.
+pub async fn compare(scenarios: &[Loaded], kinds: &[Kind], runs: u32, tell: &mut dyn FnMut(&str)) -> Comparison {
+    let begun = Instant::now();
+    let mut comparison = Comparison {
+        format: FORMAT,
+        started: process::wall_clock().1,
+        machine: process::machine(),
+        generator: env!("CARGO_PKG_VERSION").to_owned(),
+        ..Comparison::default()
+    };
+    for loaded in scenarios {
+        let mut results: Vec<Vec<Run>> = kinds.iter().map(|_| Vec::new()).collect();
+        for repetition in 1..=runs {
+            for at in 0..kinds.len() {
+                let at = (at + repetition as usize - 1) % kinds.len();
+                match one(loaded, kinds[at], repetition).await {
+                    Ok(result) => {
+                        tell(&in_a_line(&result));
+                        results[at].push(result);
+                    }
+                    Err(error) => miss(&mut comparison.missing, kinds[at], loaded, &error),
+                }
+            }
+        }
+        comparison.scenarios.push(side_by_side(loaded, results));
+    }
+    comparison.seconds = begun.elapsed().as_secs_f64();
+    comparison
+}
+
+async fn one(loaded: &Loaded, kind: Kind, repetition: u32) -> Result<Run, PeerError> {
+    let mut target = kind.start(&loaded.scenario).await?;
+    let result = run(loaded, &mut target, repetition).await;
+    if let Some(peer) = target.peer {
+        peer.stop().await;
+    }
+    Ok(result)
+}
+
+fn miss(missing: &mut Vec<Missing>, kind: Kind, loaded: &Loaded, error: &PeerError) {
+    let scenario = match error {
+        PeerError::NotInstalled { .. } | PeerError::Unknown(_) => None,
+        _ => Some(loaded.scenario.name.clone()),
+    };
+    let one = Missing { broker: kind.name().to_owned(), scenario, reason: error.to_string() };
+    if !missing.contains(&one) {
+        missing.push(one);
+    }
+}
+
+fn side_by_side(loaded: &Loaded, results: Vec<Vec<Run>>) -> ScenarioComparison {
+    let mut brokers: Vec<BrokerResult> = Vec::new();
+    for runs in results.into_iter().filter(|runs| !runs.is_empty()) {
+        let measures = summarise(&runs, brokers.first().map(|first| &first.measures));
+        brokers.push(BrokerResult { broker: runs[0].broker.clone(), measures, runs });
+    }
+    ScenarioComparison {
+        scenario: loaded.scenario.name.clone(),
+        about: loaded.scenario.about.clone(),
+        brokers,
+    }
+}
+
+fn in_a_line(run: &Run) -> String {
+    let trouble = run.error.as_ref().map(|error| format!("; cut short: {error}")).unwrap_or_default();
+    format!(
+        "{} {} {}: sent {:.0}/s, delivered {:.0}/s, p50 {:.2} ms, p99 {:.1} ms, lost {}{trouble}",
+        run.scenario,
+        run.broker.name,
+        run.repetition,
+        run.rates.sent,
+        run.rates.delivered,
+        run.latency.p50,
+        run.latency.p99,
+        run.totals.lost
+    )
+}
 
 /// What was owed to consumers when the measured part ended.
 pub fn waiting_at_end(run: &Run) -> u64 {

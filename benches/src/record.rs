@@ -317,6 +317,8 @@ pub struct Summary {
 pub struct Missing {
     /// Its name.
     pub broker: String,
+    /// The scenario that it could not run; none if it could not run any.
+    pub scenario: Option<String>,
     /// Why, and the command that installs it.
     pub reason: String,
 }
