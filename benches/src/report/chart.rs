@@ -87,9 +87,17 @@ impl Plot {
         let (x, y) = (x.onto(LEFT, WIDTH - RIGHT), y.onto(HEIGHT - BOTTOM, TOP));
         let mut out = open(HEIGHT, &format!("{}: {}", self.title, names(&self.series)));
         self.paper(&mut out, &x, &y);
+        // all marks over all lines, so that lines on top of each other still show whose they are
+        let mut marks = String::new();
         for (place, line) in self.series.iter().enumerate() {
-            draw(&mut out, line, place, (&x, &y), self.series.len());
+            let points = placed(line, &x, &y);
+            put(
+                &mut out,
+                format_args!("<path class=\"line s{}\" d=\"{}\"/>\n", place % COLOURS, path(&points)),
+            );
+            mark_along(&mut marks, &points, place, self.series.len());
         }
+        out.push_str(&marks);
         out.push_str("</svg>\n");
         out
     }
@@ -108,7 +116,12 @@ impl Plot {
             put(out, format_args!("<path class=\"grid\" d=\"M{LEFT} {at:.1}H{right}\"/>\n"));
             // what is less than a logarithmic axis can show lies on its lower end
             let under = tick == y.low() && self.lowest() < tick;
-            label(out, (LEFT - 6.0, at + 4.0), "end", &format!("{}{}", if under { "≤" } else { "" }, number(tick)));
+            label(
+                out,
+                (LEFT - 6.0, at + 4.0),
+                "end",
+                &format!("{}{}", if under { "≤" } else { "" }, number(tick)),
+            );
         }
         put(out, format_args!("<path class=\"base\" d=\"M{LEFT} {base}H{}\"/>\n", WIDTH - RIGHT));
         let (ticks, name) = self.ticks(x);
@@ -131,7 +144,8 @@ impl Plot {
                 (x.ticks(6).into_iter().map(|tick| (tick, number(tick))).collect(), "seconds")
             }
             Across::Share => {
-                let far = self.series.iter().flat_map(|line| &line.points).map(|point| point.0).fold(1.0, f64::max);
+                let far =
+                    self.series.iter().flat_map(|line| &line.points).map(|point| point.0).fold(1.0, f64::max);
                 let shares = [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999];
                 let places = shares.into_iter().map(|share| (1.0 / (1.0 - share), share));
                 // rounded, since 1 - 0.99999 is not quite what it says
@@ -221,18 +235,21 @@ fn legend(series: &[Series]) -> String {
     out
 }
 
-fn draw(out: &mut String, line: &Series, place: usize, (x, y): (&Axis, &Axis), of: usize) {
+/// The points on the paper, those left out that can't be drawn.
+fn placed(line: &Series, x: &Axis, y: &Axis) -> Vec<(f64, f64)> {
     let finite: Vec<_> = line.points.iter().copied().filter(|p| p.0.is_finite() && p.1.is_finite()).collect();
-    let points: Vec<_> = thin(&finite, x).into_iter().map(|(px, py)| (x.place(px), y.place(py))).collect();
-    put(out, format_args!("<path class=\"line s{}\" d=\"{}\"/>\n", place % COLOURS, path(&points)));
-    // at different places for each line, so that lines on top of each other all show
+    thin(&finite, x).into_iter().map(|(px, py)| (x.place(px), y.place(py))).collect()
+}
+
+/// Marks on a line, at other places than those of the other lines.
+fn mark_along(out: &mut String, points: &[(f64, f64)], place: usize, of: usize) {
     let shift = (place as f64 + 0.5) / of.max(1) as f64;
+    let step = (WIDTH - RIGHT - LEFT) / MARKS as f64;
     for index in 0..MARKS {
-        let at = LEFT + (index as f64 + shift) / MARKS as f64 * x.length();
-        if let Some(near) = points.iter().min_by(|a, b| (a.0 - at).abs().total_cmp(&(b.0 - at).abs()))
-            && (near.0 - at).abs() < x.length() / MARKS as f64
-        {
-            out.push_str(&mark(place, near.0, near.1));
+        let at = LEFT + (index as f64 + shift) * step;
+        let near = points.iter().min_by(|a, b| (a.0 - at).abs().total_cmp(&(b.0 - at).abs()));
+        if let Some((x, y)) = near.filter(|near| (near.0 - at).abs() < step) {
+            out.push_str(&mark(place, *x, *y));
         }
     }
 }
@@ -282,8 +299,14 @@ fn label(out: &mut String, (x, y): (f64, f64), anchor: &str, words: &str) {
     );
 }
 
+/// A name that leaves room for a figure on the same line.
 fn name(out: &mut String, (x, y): (f64, f64), words: &str) {
-    put(out, format_args!("<text class=\"name\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>\n", escape(words)));
+    const MOST: usize = 20;
+    let mut short: String = words.chars().take(MOST).collect();
+    if short.len() < words.len() {
+        short.push('…');
+    }
+    put(out, format_args!("<text class=\"name\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>\n", escape(&short)));
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ pub fn markdown(comparison: &Comparison) -> String {
     for missing in &comparison.missing {
         put(
             &mut out,
-            format_args!("**{} did not take part**: {}\n\n", plain(&missing.broker), plain(&missing.reason)),
+            format_args!("**{}**: {}\n\n", plain(&words::missing(missing)), plain(&missing.reason)),
         );
     }
     for part in &comparison.scenarios {

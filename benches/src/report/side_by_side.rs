@@ -64,7 +64,7 @@ fn titled(broker: &Broker) -> String {
 
 fn warnings(comparison: &Comparison) -> Vec<Warning> {
     let missing = comparison.missing.iter().map(|missing| Warning {
-        heading: format!("{} did not take part", missing.broker),
+        heading: words::missing(missing),
         meaning: missing.reason.clone(),
         places: Vec::new(),
     });

@@ -1,7 +1,7 @@
 //! Figures and findings in words, the same in every kind of report.
 
 use crate::compare::{Better, Measure};
-use crate::record::{NoteKind, Run, Summary, Totals};
+use crate::record::{Missing, NoteKind, Run, Summary, Totals};
 
 /// A whole number with its thousands apart.
 pub fn count(value: u64) -> String {
@@ -159,6 +159,14 @@ pub fn warning(kind: NoteKind) -> Option<(&'static str, &'static str)> {
             Some(("Check not complete", "Loss, duplicates or order could not be checked for every message."))
         }
         NoteKind::Relay | NoteKind::Info => None,
+    }
+}
+
+/// Who could not take part, and where.
+pub fn missing(missing: &Missing) -> String {
+    match &missing.scenario {
+        None => format!("{} did not take part", missing.broker),
+        Some(scenario) => format!("{} could not run {scenario}", missing.broker),
     }
 }
 

@@ -51,6 +51,7 @@ pub fn comparison() -> Comparison {
         scenarios: vec![scenario("flood", flood, &FLOOD), scenario("shared", shared, &SHARED)],
         missing: vec![Missing {
             broker: "emqx".to_owned(),
+            scenario: None,
             reason: "It is not installed: apt-get install emqx".to_owned(),
         }],
     }

@@ -89,6 +89,8 @@ impl Axis {
 pub fn number(value: f64) -> String {
     let value = if value.abs() < 1e-12 { 0.0 } else { value };
     let (scaled, unit) = match value.abs() {
+        huge if huge >= 1e12 => return format!("{value:.0e}"),
+        large if large >= 1e9 => (value / 1e9, "G"),
         large if large >= 1e6 => (value / 1e6, "M"),
         large if large >= 1e4 => (value / 1e3, "k"),
         _ => (value, ""),
@@ -115,6 +117,7 @@ mod tests {
         assert_eq!(Axis::over([0.0, 10.0].into_iter(), false).ticks(4), vec![0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
         assert_eq!(number(25_000.0), "25k");
         assert_eq!(number(0.25), "0.25");
+        assert_eq!(number(2e300), "2e300");
     }
 
     #[test]
