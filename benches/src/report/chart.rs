@@ -146,7 +146,7 @@ impl Plot {
             Across::Share => {
                 let far =
                     self.series.iter().flat_map(|line| &line.points).map(|point| point.0).fold(1.0, f64::max);
-                let shares = [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999];
+                let shares = [0.5, 0.9, 0.99, 0.999, 0.9999];
                 let places = shares.into_iter().map(|share| (1.0 / (1.0 - share), share));
                 // rounded, since 1 - 0.99999 is not quite what it says
                 let labels = places.filter(|(tick, _): &(f64, f64)| tick.round() <= far.max(10.0) * 1.001);

@@ -290,16 +290,14 @@ fn each_run(part: &ScenarioComparison) -> String {
     for result in &part.brokers {
         for run in &result.runs {
             let finding = words::finding(std::slice::from_ref(run));
-            let error = run.error.as_ref().map(|error| format!("cut short: {error}. ")).unwrap_or_default();
             put(
                 &mut out,
                 format_args!(
-                    "<tr><th scope=\"row\">{} {}</th><td data-of=\"delivered\">{}</td><td data-of=\"p99\">{}</td><td data-of=\"messages\">{}{}</td></tr>\n",
+                    "<tr><th scope=\"row\">{} {}</th><td data-of=\"delivered\">{}</td><td data-of=\"p99\">{}</td><td data-of=\"messages\">{}</td></tr>\n",
                     escape(&result.broker.name),
                     run.repetition,
                     words::quantity(run.rates.delivered, "/s"),
                     words::quantity(run.latency.p99, "ms"),
-                    escape(&error),
                     escape(&finding.long)
                 ),
             );

@@ -123,8 +123,12 @@ pub fn finding(runs: &[Run]) -> Finding {
     let cut = runs.iter().filter(|run| run.error.is_some()).count();
     let unchecked = runs.iter().flat_map(|run| &run.notes).any(|note| note.kind == NoteKind::Check);
     let mut wrong = wrongs(&totals);
-    if cut > 0 {
-        wrong.push(if runs.len() == 1 { "cut short".to_owned() } else { format!("{cut} of them cut short") });
+    match runs {
+        [Run { error: Some(error), .. }] => {
+            wrong.push(format!("cut short ({})", error.trim_end_matches('.')))
+        }
+        _ if cut > 0 => wrong.push(format!("{cut} of them cut short")),
+        _ => {}
     }
     if totals.delivered == 0 {
         wrong.insert(0, "nothing was delivered".to_owned());
