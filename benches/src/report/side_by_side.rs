@@ -108,11 +108,21 @@ fn in_short(result: &BrokerResult) -> String {
     };
     let finding = words::finding(&result.runs);
     format!(
-        "<span class=\"cell\"><b>{}</b><span>p99 {}</span>{}</span>",
+        "<span class=\"cell\"><b>{}</b><span>p99 {}</span>{}{}</span>",
         median("delivered", "/s"),
         median("p99", "ms"),
+        backlog(result),
         verdict(&finding)
     )
+}
+
+/// What waits at the end, if it takes over a second to deliver: nothing is lost, but it is late.
+fn backlog(result: &BrokerResult) -> String {
+    let median = |name: &str| result.measures.get(name).map_or(0.0, |summary| summary.median);
+    if median("waiting") <= median("delivered") {
+        return String::new();
+    }
+    format!("<span class=\"bad\">{} waiting at the end</span>", words::figure(median("waiting")))
 }
 
 fn verdict(finding: &words::Finding) -> String {
