@@ -262,7 +262,11 @@ fn judge(loaded: &Loaded, result: &Run) -> anyhow::Result<()> {
 fn write_json(path: Option<&Path>, value: &impl Serialize) -> anyhow::Result<()> {
     let Some(path) = path else { return Ok(()) };
     let text = serde_json::to_string_pretty(value)? + "\n";
-    if path == Path::new("-") { print(&text) } else { std::fs::write(path, text).with_context(|| path.display().to_string()) }
+    if path == Path::new("-") {
+        print(&text)
+    } else {
+        std::fs::write(path, text).with_context(|| path.display().to_string())
+    }
 }
 
 fn write(path: Option<&Path>, text: impl FnOnce() -> String) -> anyhow::Result<()> {

@@ -79,7 +79,12 @@ pub const MEASURES: [Measure; 14] = [
 ///
 /// Repetitions are interleaved, so that what changes on the machine meanwhile meets all brokers alike; the one that
 /// begins changes from repetition to repetition.
-pub async fn compare(scenarios: &[Loaded], kinds: &[Kind], runs: u32, tell: &mut dyn FnMut(&str)) -> Comparison {
+pub async fn compare(
+    scenarios: &[Loaded],
+    kinds: &[Kind],
+    runs: u32,
+    tell: &mut dyn FnMut(&str),
+) -> Comparison {
     let begun = Instant::now();
     let mut comparison = Comparison {
         format: FORMAT,

@@ -77,7 +77,14 @@ enum End {
 
 impl Consumer {
     /// A consumer of a kind; `recipient` is the stream that it belongs to, `number` counts all consumers.
-    pub fn new(world: &Shared, set: usize, index: u32, recipient: usize, number: usize, wishes: Wishes) -> Self {
+    pub fn new(
+        world: &Shared,
+        set: usize,
+        index: u32,
+        recipient: usize,
+        number: usize,
+        wishes: Wishes,
+    ) -> Self {
         let settings = world.scenario.consumers[set].clone();
         let random = Seeded::stream(world.scenario.seed ^ 0xC0_5EED, number as u64);
         Self {
@@ -203,7 +210,9 @@ impl Consumer {
                     *standing = Standing::Leaving { until: now + PARTING };
                 }
                 (_, Standing::Leaving { until }) if now >= until => return End::Wished,
-                (_, Standing::Unsubscribed { until }) if now >= until || self.is_idle() => return End::Wished,
+                (_, Standing::Unsubscribed { until }) if now >= until || self.is_idle() => {
+                    return End::Wished;
+                }
                 _ => {}
             }
             let wake = self.work(link, now);
@@ -271,7 +280,8 @@ impl Consumer {
         if self.may_read(now) {
             return Nanos::MAX;
         }
-        worker::next_change(&self.settings.speed, self.world.share(now)).map_or(Nanos::MAX, |at| self.world.time_of(at))
+        worker::next_change(&self.settings.speed, self.world.share(now))
+            .map_or(Nanos::MAX, |at| self.world.time_of(at))
     }
 
     fn handle(&mut self, link: &mut Link, standing: &mut Standing) -> io::Result<()> {
@@ -297,7 +307,8 @@ impl Consumer {
             }
         }
         if let Some(code) = refused {
-            let message = format!("the target refused the subscription {} with code {code:#04x}", self.subscription);
+            let message =
+                format!("the target refused the subscription {} with code {code:#04x}", self.subscription);
             return Err(io::Error::other(message));
         }
         link.output.append(&mut self.acks);
@@ -321,7 +332,9 @@ impl Consumer {
         let known = stamp.filter(|stamp| stamp.run == self.world.run && self.world.sent.knows(stamp));
         let (qos, id) = (message.qos, message.id);
         self.items.push(match known {
-            Some(Stamp { flow, number, intended, .. }) => Item { flow, number, intended, qos, id, foreign: false },
+            Some(Stamp { flow, number, intended, .. }) => {
+                Item { flow, number, intended, qos, id, foreign: false }
+            }
             None => Item { flow: 0, number: 0, intended: 0, qos, id, foreign: true },
         });
         Ok(())

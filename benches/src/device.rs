@@ -22,7 +22,6 @@ const BATCH: usize = 16 * 1024;
 /// A message that goes out later than this, though nobody held it up, is the generator's fault.
 const LATE: Nanos = 10_000_000;
 
-
 /// Devices that follow look at their advice at least so often.
 const LOOK: Nanos = SECOND / 4;
 const PREFIX: &str = "$tide/v1";
@@ -230,7 +229,8 @@ impl Device {
                 link.output.extend_from_slice(&codec::PINGREQ);
                 ping = now + keep_alive;
             }
-            let due = self.next_wake(link, wish.stage, now).min(if keep_alive > 0 { ping } else { Nanos::MAX });
+            let due =
+                self.next_wake(link, wish.stage, now).min(if keep_alive > 0 { ping } else { Nanos::MAX });
             tokio::select! {
                 biased;
                 event = link.event(true) => match event.and_then(|_| self.handle(link)) {
@@ -256,7 +256,11 @@ impl Device {
     }
 
     fn has_room(&self, link: &Link) -> bool {
-        if self.settings.qos == 0 { link.output.is_empty() } else { self.window.has_room() && link.output.len() < BATCH }
+        if self.settings.qos == 0 {
+            link.output.is_empty()
+        } else {
+            self.window.has_room() && link.output.len() < BATCH
+        }
     }
 
     fn produce(&mut self, link: &mut Link, now: Nanos) {

@@ -147,7 +147,9 @@ impl Kind {
             Self::Tidegate | Self::Nats => "--version",
         };
         let said = Command::new(program).arg(argument).stdin(Stdio::null()).kill_on_drop(true).output();
-        let Ok(Ok(said)) = tokio::time::timeout(Duration::from_secs(5), said).await else { return String::new() };
+        let Ok(Ok(said)) = tokio::time::timeout(Duration::from_secs(5), said).await else {
+            return String::new();
+        };
         let text = String::from_utf8_lossy(&said.stdout).into_owned();
         let last = text.lines().next().and_then(|line| line.split_whitespace().last());
         last.unwrap_or_default().trim_start_matches('v').to_owned()
@@ -185,7 +187,8 @@ impl Peer {
                 let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
                 let lines: Vec<&str> = log.lines().rev().take(5).collect();
                 let said = lines.into_iter().rev().collect::<Vec<_>>().join("; ");
-                let how = ended.map_or("it does not listen".to_owned(), |status| format!("it ended with {status}"));
+                let how =
+                    ended.map_or("it does not listen".to_owned(), |status| format!("it ended with {status}"));
                 return Err(PeerError::NotStarted { name, reason: format!("{how}; it said: {said}") });
             }
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -137,11 +137,21 @@ struct Direction<'a> {
 }
 
 impl<'a> Direction<'a> {
-    fn new(plan: Plan, random: Seeded, deeds: &'a Deeds, counts: bool, running: watch::Receiver<bool>) -> Self {
+    fn new(
+        plan: Plan,
+        random: Seeded,
+        deeds: &'a Deeds,
+        counts: bool,
+        running: watch::Receiver<bool>,
+    ) -> Self {
         Self { plan, random, deeds, counts, running, held: None }
     }
 
-    async fn pass(mut self, mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) -> io::Result<()> {
+    async fn pass(
+        mut self,
+        mut from: impl AsyncRead + Unpin,
+        mut to: impl AsyncWrite + Unpin,
+    ) -> io::Result<()> {
         let (mut input, mut output) = (Vec::new(), Vec::new());
         loop {
             // The sender goes only when the relay does.

@@ -103,7 +103,8 @@ impl Experiment {
         };
         let clock = Clock::start().map_err(|error| format!("cannot start a thread: {error}"))?;
         let run = (process::wall_clock().0 as u32).wrapping_mul(2_654_435_761) ^ std::process::id();
-        let world = World::new(clock, run, scenario.clone(), through(Side::Devices), through(Side::Consumers));
+        let world =
+            World::new(clock, run, scenario.clone(), through(Side::Devices), through(Side::Consumers));
         let world: Shared = Arc::new(world);
         probe(&world).await?;
         let mut events = scenario.events.clone();
@@ -226,7 +227,9 @@ impl Experiment {
                 (Action::DropConsumers, _, _) => self.fleet.drop_consumers(who, event.share),
                 (Action::StopRelay, Some(relay), _) => relay.stop(),
                 (Action::ResumeRelay, Some(relay), _) => relay.resume(),
-                (Action::StopRelay | Action::ResumeRelay, None, _) => return Err("there is no relay".to_owned()),
+                (Action::StopRelay | Action::ResumeRelay, None, _) => {
+                    return Err("there is no relay".to_owned());
+                }
                 (Action::RestartBroker, _, Some(peer)) => {
                     peer.restart().await.map_err(|error| error.to_string())?;
                     target.pid = Some(peer.pid());
@@ -243,7 +246,9 @@ impl Experiment {
     /// Fails if nothing at all went forward for too long.
     fn look_for_progress(&mut self) -> Result<(), String> {
         let counts = &self.world.counts;
-        let sum = get(&counts.accepted) + get(&counts.delivered) + get(&counts.connects)
+        let sum = get(&counts.accepted)
+            + get(&counts.delivered)
+            + get(&counts.connects)
             + u64::from(counts.consumers.load(Relaxed));
         let now = self.world.clock.now();
         if sum != self.forward.1 {
@@ -295,7 +300,10 @@ impl Experiment {
         self.sample(false);
         result.drain_seconds = (last - begun) as f64 / SECOND as f64;
         if self.world.clock.now() >= end && self.world.waiting() > 0 && result.error.is_none() {
-            let text = format!("{} deliveries were still owed when waiting ended after {longest} s", self.world.waiting());
+            let text = format!(
+                "{} deliveries were still owed when waiting ended after {longest} s",
+                self.world.waiting()
+            );
             result.notes.push(Note { kind: NoteKind::Check, text });
         }
     }
@@ -326,7 +334,10 @@ fn route(scenario: &Scenario, target: &Target) -> Result<Route, String> {
         let authorities = match (&scenario.ca, &target.authorities) {
             (Some(path), _) => std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?,
             (None, Some(authorities)) => authorities.clone(),
-            (None, None) => return Err("the scenario's ca must name the authorities that sign the target's certificate".to_owned()),
+            (None, None) => {
+                return Err("the scenario's ca must name the authorities that sign the target's certificate"
+                    .to_owned());
+            }
         };
         tls = Some(transport::trust(&authorities).map_err(|error| format!("the authorities: {error}"))?);
     }
@@ -364,7 +375,11 @@ struct Progress {
 
 impl Progress {
     fn new(scenario: &str, broker: &str) -> Self {
-        Self { name: format!("{scenario}, {broker}"), terminal: std::io::stderr().is_terminal(), shown: f64::MIN }
+        Self {
+            name: format!("{scenario}, {broker}"),
+            terminal: std::io::stderr().is_terminal(),
+            shown: f64::MIN,
+        }
     }
 
     fn show(&mut self, interval: &Interval) {

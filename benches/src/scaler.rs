@@ -37,7 +37,9 @@ impl Scaling {
         let scaler = scenario.scaler_config().and_then(|config| config.build().ok());
         Self {
             running: scaler.as_ref().map_or(0, Scaler::instances),
-            start_delay: scenario.autoscale.map_or(0, |settings| (settings.start_delay * SECOND as f64) as Nanos),
+            start_delay: scenario
+                .autoscale
+                .map_or(0, |settings| (settings.start_delay * SECOND as f64) as Nanos),
             instance_rate: scenario.consumers.first().and_then(|consumers| consumers.rate),
             starting: VecDeque::new(),
             scaler,

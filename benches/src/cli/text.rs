@@ -45,7 +45,12 @@ fn lines(text: &mut String, run: &Run) -> std::fmt::Result {
     if let Some(used) = &run.broker_use {
         writeln!(text, "broker      {:.2} processors, {:.0} MB", used.cpu, used.rss as f64 / 1e6)?;
     }
-    writeln!(text, "generator   {:.2} processors, {:.0} MB", run.generator_use.cpu, run.generator_use.rss as f64 / 1e6)?;
+    writeln!(
+        text,
+        "generator   {:.2} processors, {:.0} MB",
+        run.generator_use.cpu,
+        run.generator_use.rss as f64 / 1e6
+    )?;
     run.notes.iter().try_for_each(|note| writeln!(text, "note        {}", note.text))?;
     run.error.iter().try_for_each(|error| writeln!(text, "cut short   {error}"))
 }
@@ -59,12 +64,19 @@ pub(super) fn comparison(comparison: &Comparison) -> String {
         let measures: Vec<_> = MEASURES.iter().filter(|measure| shown.contains(&measure.name)).collect();
         let mut rows = vec![
             std::iter::once("median [range]".to_owned())
-                .chain(measures.iter().map(|measure| format!("{} {}", measure.title, measure.unit).trim().to_owned()))
+                .chain(
+                    measures
+                        .iter()
+                        .map(|measure| format!("{} {}", measure.title, measure.unit).trim().to_owned()),
+                )
                 .collect::<Vec<_>>(),
         ];
-        rows.extend(part.brokers.iter().map(|broker| row(broker, measures.iter().map(|measure| measure.name))));
-        let widths: Vec<usize> =
-            (0..rows[0].len()).map(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0)).collect();
+        rows.extend(
+            part.brokers.iter().map(|broker| row(broker, measures.iter().map(|measure| measure.name))),
+        );
+        let widths: Vec<usize> = (0..rows[0].len())
+            .map(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0))
+            .collect();
         for row in rows {
             let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}"));
             let _ = writeln!(text, "  {}", cells.collect::<Vec<_>>().join("  "));
@@ -85,7 +97,9 @@ pub(super) fn comparison(comparison: &Comparison) -> String {
 
 fn row<'a>(broker: &BrokerResult, names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let name = format!("{} {}", broker.broker.name, broker.broker.version);
-    std::iter::once(name).chain(names.map(|name| broker.measures.get(name).map_or("-".to_owned(), cell))).collect()
+    std::iter::once(name)
+        .chain(names.map(|name| broker.measures.get(name).map_or("-".to_owned(), cell)))
+        .collect()
 }
 
 fn cell(summary: &Summary) -> String {

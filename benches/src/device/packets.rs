@@ -30,7 +30,12 @@ impl Template {
         let mut packet = Vec::new();
         codec::put_packet(kind::PUBLISH << 4 | class.qos << 1 | u8::from(class.retain), &body, &mut packet);
         let head = packet.len() - body.len();
-        Self { packet, id_at: (class.qos > 0).then_some(head + id_at), payload_at: head + payload_at, next: 0 }
+        Self {
+            packet,
+            id_at: (class.qos > 0).then_some(head + id_at),
+            payload_at: head + payload_at,
+            next: 0,
+        }
     }
 
     /// The number of the next message.

@@ -21,7 +21,8 @@ pub(super) struct Prepared {
 /// What a broker lacks for a scenario, if anything.
 pub(super) fn unable(kind: Kind, scenario: &Scenario) -> Option<String> {
     let versions: Vec<Version> = versions(scenario).collect();
-    let qos2 = scenario.classes.iter().any(|class| class.qos == 2) || scenario.consumers.iter().any(|one| one.qos == 2);
+    let qos2 = scenario.classes.iter().any(|class| class.qos == 2)
+        || scenario.consumers.iter().any(|one| one.qos == 2);
     let groups = scenario.consumers.iter().any(|consumers| consumers.group.is_some());
     let plain = scenario.transport == Transport::Tcp;
     let reason = match kind {
@@ -29,7 +30,9 @@ pub(super) fn unable(kind: Kind, scenario: &Scenario) -> Option<String> {
         Kind::Nats if versions.contains(&Version::V5) => "it speaks MQTT 3.1.1 only",
         Kind::Nats if groups => "it has no shared subscriptions for MQTT clients",
         Kind::Nats if qos2 => "it has no QoS 2 (before 2.10)",
-        Kind::Rumqttd if versions.iter().any(|version| *version != versions[0]) => "it needs a port for each MQTT version",
+        Kind::Rumqttd if versions.iter().any(|version| *version != versions[0]) => {
+            "it needs a port for each MQTT version"
+        }
         Kind::Nats | Kind::Rumqttd if !plain => "it is started for plain TCP only",
         Kind::Nats | Kind::Rumqttd => return None,
     };
@@ -44,7 +47,8 @@ pub(super) fn prepare(kind: Kind, scenario: &Scenario, folder: &Path, port: u16)
     }
     let file = folder.join("broker.conf");
     let name = file.display().to_string();
-    let strings = |arguments: &[&str]| arguments.iter().map(|argument| (*argument).to_owned()).collect::<Vec<_>>();
+    let strings =
+        |arguments: &[&str]| arguments.iter().map(|argument| (*argument).to_owned()).collect::<Vec<_>>();
     let (text, arguments) = match kind {
         Kind::Tidegate => {
             let mut arguments = strings(&["serve", "--config", &name]);
@@ -62,7 +66,8 @@ pub(super) fn prepare(kind: Kind, scenario: &Scenario, folder: &Path, port: u16)
     };
     std::fs::write(&file, &text)?;
     let folder = folder.display().to_string();
-    let settings: Vec<String> = scenario.broker.tidegate.iter().map(|setting| format!("# --set {setting}\n")).collect();
+    let settings: Vec<String> =
+        scenario.broker.tidegate.iter().map(|setting| format!("# --set {setting}\n")).collect();
     let settings = if kind == Kind::Tidegate { settings.concat() } else { String::new() };
     Ok(Prepared { arguments, text: (text + &settings).replace(&folder, "."), authorities })
 }
@@ -81,7 +86,9 @@ fn tidegate(scenario: &Scenario, port: u16) -> String {
         Transport::Wss => "wss",
     };
     let mqtt = if listener == "mqtt" { "" } else { "mqtt = []\n" };
-    let mut text = format!("[listen]\n{mqtt}{listener} = \"127.0.0.1:{port}\"\n\n[admin]\nlisten = []\n\n[log]\nlevel = \"warn\"\n");
+    let mut text = format!(
+        "[listen]\n{mqtt}{listener} = \"127.0.0.1:{port}\"\n\n[admin]\nlisten = []\n\n[log]\nlevel = \"warn\"\n"
+    );
     if scenario.transport.is_secure() {
         text += "\n[tls]\ncertificate = \"certificate.pem\"\nkey = \"key.pem\"\n";
     }

@@ -155,7 +155,9 @@ impl Fleet {
     /// What devices that are there would send if nobody held them back; closed loops have no such number.
     fn demand(&self, now: Nanos) -> f64 {
         let classes = self.world.scenario.classes.iter().enumerate();
-        classes.map(|(class, settings)| f64::from(self.wanted(class, now)) * settings.rate.unwrap_or(0.0)).sum()
+        classes
+            .map(|(class, settings)| f64::from(self.wanted(class, now)) * settings.rate.unwrap_or(0.0))
+            .sum()
     }
 
     /// Devices of this class (or all) lose their connections, each with this chance.
@@ -209,4 +211,3 @@ fn drop_some<'a>(
 fn set(wisher: &Wisher, stage: Stage) {
     wisher.send_if_modified(|wish| std::mem::replace(&mut wish.stage, stage) != stage);
 }
-

@@ -46,8 +46,14 @@ pub(super) struct Measured {
 impl Sampler {
     pub(super) fn new(world: &World, broker: Option<u32>) -> Self {
         let classes = world.scenario.classes.iter().map(|_| distribution()).collect();
-        let mut sampler =
-            Self { broker, last: Snapshot::default(), measured: None, intervals: Vec::new(), classes, largest: (0, 0) };
+        let mut sampler = Self {
+            broker,
+            last: Snapshot::default(),
+            measured: None,
+            intervals: Vec::new(),
+            classes,
+            largest: (0, 0),
+        };
         sampler.last = sampler.snapshot(world);
         sampler
     }
@@ -118,7 +124,10 @@ impl Sampler {
         let (first, idle) = self.measured?;
         let duration = seconds(self.last.at - first.at).max(1e-9);
         let rate = |now: u64, before: u64| (now - before) as f64 / duration;
-        let used = |now: Usage, before: Usage, rss: u64| Use { cpu: (now.cpu - before.cpu).max(0.0) / duration, rss };
+        let used = |now: Usage, before: Usage, rss: u64| Use {
+            cpu: (now.cpu - before.cpu).max(0.0) / duration,
+            rss,
+        };
         Some(Measured {
             duration,
             rates: Rates {

@@ -11,7 +11,11 @@ use crate::world::World;
 use super::sampler::Measured;
 
 /// Sums up counters and checks; the totals of each class besides.
-pub(super) fn totals(world: &World, devices: &[Done], latencies: &[Distribution]) -> (Totals, Vec<ClassTotals>) {
+pub(super) fn totals(
+    world: &World,
+    devices: &[Done],
+    latencies: &[Distribution],
+) -> (Totals, Vec<ClassTotals>) {
     let counts = &world.counts;
     let mut totals = Totals {
         sent: get(&counts.sent),
@@ -79,14 +83,20 @@ pub(super) fn notes(world: &World, measured: Option<&Measured>, joined: bool) ->
             note(NoteKind::GeneratorLimited, text);
         }
     }
-    let partly = world.recipients.iter().filter(|one| !one.always_there.load(std::sync::atomic::Ordering::Relaxed));
+    let partly =
+        world.recipients.iter().filter(|one| !one.always_there.load(std::sync::atomic::Ordering::Relaxed));
     let partly = partly.count();
     if partly > 0 {
-        let text = format!("{partly} consumers were not there all the time: gaps are looked for between what they got");
+        let text = format!(
+            "{partly} consumers were not there all the time: gaps are looked for between what they got"
+        );
         note(NoteKind::Check, text);
     }
     if !joined {
-        note(NoteKind::Check, "some devices did not end in time: what they sent is not checked for loss".to_owned());
+        note(
+            NoteKind::Check,
+            "some devices did not end in time: what they sent is not checked for loss".to_owned(),
+        );
     }
     if get(&world.counts.disconnects) > 0 {
         let words = world.trouble.lock().clone().unwrap_or_default();
@@ -108,11 +118,13 @@ fn too_late(world: &World) -> Option<String> {
 
 /// A closed loop without acknowledgements is held back only by full sockets; if there were hardly any, it was the limit.
 fn never_held(world: &World, measured: &Measured) -> Option<String> {
-    let closed = |scenario: &Scenario| scenario.classes.iter().all(|class| class.rate.is_none() && class.qos == 0);
+    let closed =
+        |scenario: &Scenario| scenario.classes.iter().all(|class| class.rate.is_none() && class.qos == 0);
     let (writes, blocked) = (get(&world.counts.writes), get(&world.counts.blocked));
     let seldom = (blocked as f64) < 0.01 * writes as f64;
-    (closed(&world.scenario) && writes > 0 && seldom)
-        .then(|| format!("the target took all that the generator could send ({:.0} a second)", measured.rates.sent))
+    (closed(&world.scenario) && writes > 0 && seldom).then(|| {
+        format!("the target took all that the generator could send ({:.0} a second)", measured.rates.sent)
+    })
 }
 
 fn accepted_by_flow(device: &Done) -> impl Iterator<Item = (u32, &Numbers)> {
@@ -122,8 +134,9 @@ fn accepted_by_flow(device: &Done) -> impl Iterator<Item = (u32, &Numbers)> {
 
 /// Jain's index: 1 if all are the same, 1/n if one has everything; none without anything to share.
 fn jain(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let (count, sum, squares) =
-        values.fold((0.0, 0.0, 0.0), |(count, sum, squares), value| (count + 1.0, sum + value, squares + value * value));
+    let (count, sum, squares) = values.fold((0.0, 0.0, 0.0), |(count, sum, squares), value| {
+        (count + 1.0, sum + value, squares + value * value)
+    });
     (squares > 0.0).then(|| sum * sum / (count * squares))
 }
 
