@@ -137,13 +137,18 @@ pub fn finding(runs: &[Run]) -> Finding {
         wrong.push("not everything could be checked".to_owned());
     }
     let behind = if runs.len() == 1 { String::new() } else { format!("In {}: ", plural(runs.len(), "run")) };
+    // a refusal is no loss: the publisher knows
+    let refused = match totals.refused {
+        0 => String::new(),
+        refused => format!("; {} were refused with a reason", count(refused)),
+    };
     let (good, short, long) = if runs.is_empty() {
         (false, "no result".to_owned(), "No run gave a result.".to_owned())
     } else if wrong.is_empty() {
-        let long = format!("{behind}every accepted message was delivered once and in order.");
+        let long = format!("{behind}every accepted message was delivered once and in order{refused}.");
         (true, "nothing lost".to_owned(), long)
     } else {
-        (false, short(&wrong, cut), format!("{behind}{}.", list(&wrong)))
+        (false, short(&wrong, cut), format!("{behind}{}{refused}.", list(&wrong)))
     };
     Finding { good, short, long: capital(&long) }
 }
@@ -191,16 +196,15 @@ fn short(wrong: &[String], cut: usize) -> String {
 fn sum(runs: &[Run]) -> Totals {
     let mut sum = Totals::default();
     for Run { totals, .. } in runs {
-        sum.expected += totals.expected;
-        sum.delivered += totals.delivered;
-        sum.lost += totals.lost;
-        sum.duplicates += totals.duplicates;
-        sum.out_of_order += totals.out_of_order;
-        sum.unaccepted += totals.unaccepted;
-        sum.foreign += totals.foreign;
-        sum.refused += totals.refused;
-        sum.failed_connects += totals.failed_connects;
-        sum.disconnects += totals.disconnects;
+        sum.expected = sum.expected.saturating_add(totals.expected);
+        sum.delivered = sum.delivered.saturating_add(totals.delivered);
+        sum.lost = sum.lost.saturating_add(totals.lost);
+        sum.duplicates = sum.duplicates.saturating_add(totals.duplicates);
+        sum.out_of_order = sum.out_of_order.saturating_add(totals.out_of_order);
+        sum.foreign = sum.foreign.saturating_add(totals.foreign);
+        sum.refused = sum.refused.saturating_add(totals.refused);
+        sum.failed_connects = sum.failed_connects.saturating_add(totals.failed_connects);
+        sum.disconnects = sum.disconnects.saturating_add(totals.disconnects);
     }
     sum
 }
@@ -219,7 +223,6 @@ fn wrongs(totals: &Totals) -> Vec<String> {
         some(totals.foreign, "foreign or unreadable"),
         some(totals.disconnects, "connections broken"),
         some(totals.failed_connects, "connection attempts failed"),
-        some(totals.refused, "refused with a reason"),
     ];
     lost.into_iter().chain(others.into_iter().flatten()).collect()
 }
