@@ -25,7 +25,16 @@ fn main() {
         group.bench_function(format!("{count} hooks that count"), |b| b.iter(|| ask(&mut hooks)));
     }
     let mut hooks = hooks(vec![Arc::new(access())]);
-    group.bench_function("access with 20 rules", |b| b.iter(|| ask(&mut hooks)));
+    group.bench_function("access with 20 rules, the same topic again", |b| b.iter(|| ask(&mut hooks)));
+    let topics: Vec<String> = (0..1024).map(|meter| format!("plant/7/line/3/meter/{meter}/power")).collect();
+    let mut turn = 0;
+    group.bench_function("access with 20 rules, another topic", |b| {
+        b.iter(|| {
+            turn = (turn + 1) % topics.len();
+            let publish = Publish { topic: black_box(&topics[turn]), ..PUBLISH };
+            assert_eq!(hooks.on_publish(&publish), Verdict::Continue);
+        });
+    });
     group.finish();
     criterion.final_summary();
 }

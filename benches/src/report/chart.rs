@@ -79,7 +79,13 @@ impl Plot {
             Across::Seconds { .. } => Axis::over(values().map(|point| point.0), false),
             Across::Share => Axis::logarithmic(values().map(|point| point.0), 1.0),
         };
-        let heights = values().map(|point| point.1);
+        // what happens outside the measured part must not squeeze what happens in it
+        let inside = |point: &&(f64, f64)| match self.across {
+            Across::Seconds { measured } => (0.0..=measured + 1e-6).contains(&point.0),
+            Across::Share => true,
+        };
+        let some = values().any(|point| inside(&point));
+        let heights = values().filter(|point| !some || inside(point)).map(|point| point.1);
         let y = match logarithmic {
             Some(least) => Axis::logarithmic(heights, least),
             None => Axis::over(heights, true),

@@ -163,11 +163,14 @@ fn figures(part: &ScenarioComparison) -> String {
     let Some(first) = part.brokers.first() else { return String::new() };
     let runs = part.brokers.iter().map(|result| result.runs.len()).max().unwrap_or(0);
     let mut out = String::from("<table class=\"figures even\">\n");
+    let behind = match runs {
+        1 => "One run each".to_owned(),
+        runs => format!("Medians of {}, with their range", words::plural(runs, "run")),
+    };
     put(
         &mut out,
         format_args!(
-            "<caption>Medians of {}, with their range; × is the ratio to {}</caption>\n<thead><tr><th scope=\"col\"></th>",
-            words::plural(runs, "run"),
+            "<caption>{behind}; × is the ratio to {}</caption>\n<thead><tr><th scope=\"col\"></th>",
             escape(&first.broker.name)
         ),
     );
@@ -200,7 +203,9 @@ fn figures_row(out: &mut String, measure: &Measure, part: &ScenarioComparison, f
             Some(summary) => {
                 let first = first.filter(|_| index > 0);
                 let lossless = result.runs.iter().all(|run| run.totals.lost == 0);
-                let comparison = words::comparison(measure, summary, first, lossless);
+                let repeated = result.runs.len() > 1 && part.brokers[0].runs.len() > 1;
+                let ground = words::Ground { repeated, lossless };
+                let comparison = words::comparison(measure, summary, first, ground);
                 out.push_str(&cell(measure, summary, comparison));
             }
         }
@@ -241,7 +246,7 @@ fn plots(part: &ScenarioComparison) -> String {
     out.push_str(&over_time("Waiting", "messages owed to consumers", Some(1.0), &|i| Some(i.waiting as f64)));
     out.push_str(&over_time("Delay p99", "ms", Some(0.01), &|i| i.p99));
     out.push_str(&distribution(lines(&|run: &Run| percentiles(run))));
-    out.push_str("</div>\n<p class=\"remark\">The curves show the run nearest to the median. In the shaded parts nothing is measured: the generator warms up or waits for the rest.</p>\n");
+    out.push_str("</div>\n<p class=\"remark\">The curves show the run nearest to the median. In the shaded parts nothing is measured: the generator warms up or waits for the rest, and curves may leave the scale.</p>\n");
     out
 }
 

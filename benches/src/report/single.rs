@@ -131,7 +131,7 @@ fn plots(run: &Run) -> String {
     out.push_str(&over_time("Processors used", "", None, processors));
     let memory: &[Value] = &[("broker", |i| i.broker_rss.map(|rss| rss as f64 / 1e6))];
     out.push_str(&over_time("Memory of the broker", "MB", None, memory));
-    out.push_str("</div>\n<p class=\"remark\">In the shaded parts nothing is measured: the generator warms up or waits for the rest.</p>\n</section>\n");
+    out.push_str("</div>\n<p class=\"remark\">In the shaded parts nothing is measured: the generator warms up or waits for the rest, and curves may leave the scale.</p>\n</section>\n");
     out
 }
 

@@ -57,13 +57,22 @@ pub fn range(summary: &Summary) -> Option<String> {
 /// less memory for less work.
 const JUDGED: [&str; 7] = ["delivered", "p50", "p99", "max", "lost_share", "duplicates", "out_of_order"];
 
+/// What a comparison rests on.
+#[derive(Debug, Clone, Copy)]
+pub struct Ground {
+    /// Both brokers ran more than once, so that there are ranges.
+    pub repeated: bool,
+    /// The broker lost nothing.
+    pub lossless: bool,
+}
+
 /// How a broker's figure compares with the first broker's, in words that claim no more than the ranges allow. A broker
 /// that lost messages is not praised for the latency of the others.
 pub fn comparison(
     measure: &Measure,
     summary: &Summary,
     first: Option<&Summary>,
-    lossless: bool,
+    ground: Ground,
 ) -> Option<String> {
     let first = first?;
     let ratio = summary.ratio.map(|ratio| format!("{}×", figure(ratio)));
@@ -72,10 +81,11 @@ pub fn comparison(
         Better::Higher => summary.median > first.median,
         Better::Lower => summary.median < first.median,
     };
-    let judged = JUDGED.contains(&measure.name) && (lossless || measure.unit != "ms");
+    let judged =
+        ground.repeated && JUDGED.contains(&measure.name) && (ground.lossless || measure.unit != "ms");
     match ratio {
-        Some(same) if overlap && same == "1×" => Some("the same".to_owned()),
-        Some(ratio) if overlap => Some(format!("{ratio}, ranges overlap")),
+        Some(same) if same == "1×" => Some("the same".to_owned()),
+        Some(ratio) if overlap && ground.repeated => Some(format!("{ratio}, ranges overlap")),
         Some(ratio) if judged => Some(format!("{ratio}, {}", if better { "better" } else { "worse" })),
         None if judged && !overlap => Some(if better { "better" } else { "worse" }.to_owned()),
         ratio => ratio,
@@ -294,7 +304,11 @@ mod tests {
         let first = summary(90.0, 100.0, 110.0, None);
         let of = |name: &str, other: &Summary, lossless: bool| {
             let measure = MEASURES.iter().find(|measure| measure.name == name);
-            measure.and_then(|measure| comparison(measure, other, Some(&first), lossless)).unwrap_or_default()
+            measure
+                .and_then(|measure| {
+                    comparison(measure, other, Some(&first), Ground { repeated: true, lossless })
+                })
+                .unwrap_or_default()
         };
         let slower = summary(10.0, 50.0, 80.0, Some(0.5));
         assert_eq!(of("delivered", &slower, true), "0.5×, worse");
@@ -303,5 +317,9 @@ mod tests {
         assert_eq!(of("accepted", &slower, true), "0.5×", "no merit and no fault");
         assert_eq!(of("delivered", &summary(50.0, 80.0, 95.0, Some(0.8)), true), "0.8×, ranges overlap");
         assert_eq!(of("delivered", &summary(95.0, 100.0, 120.0, Some(1.0)), true), "the same");
+        let once = Ground { repeated: false, lossless: true };
+        let delivered = MEASURES.iter().find(|measure| measure.name == "delivered");
+        let found = delivered.and_then(|measure| comparison(measure, &slower, Some(&first), once));
+        assert_eq!(found.as_deref(), Some("0.5×"), "one run proves nothing");
     }
 }
