@@ -338,6 +338,7 @@ async fn probe(world: &World) -> Result<(), String> {
     match world.open(route, "probe", &wants).await {
         Ok((link, _)) => {
             link.close().await;
+            world.counts.connects.store(0, Relaxed);
             Ok(())
         }
         Err(error) => Err(format!("cannot connect to {}: {error}", route.address)),
