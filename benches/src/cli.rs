@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::compare::{self, MEASURES};
 use crate::peers::{self, Kind};
 use crate::record::Run;
-use crate::run::{Target, run};
+use crate::run::{Target, interrupt, is_interrupted, run};
 use crate::scenario::{BUILT_IN, Loaded, Scenario};
 use crate::sink::Sink;
 use crate::{process, report};
@@ -130,7 +130,7 @@ impl Cli {
         let done = runtime.block_on(async {
             tokio::select! {
                 done = self.dispatch() => done,
-                _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+                () = twice_interrupted() => Err(anyhow::anyhow!("interrupted")),
             }
         });
         // A thread that sleeps in a broken socket must not keep the program.
@@ -146,6 +146,16 @@ impl Cli {
             Command::Sink(arguments) => run_sink(arguments.port).await,
             Command::Rumqttd(arguments) => serve_rumqttd(&arguments),
         }
+    }
+}
+
+/// The first time, runs are cut short and their results written; the second time all ends at once.
+async fn twice_interrupted() {
+    for _ in 0..2 {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        interrupt();
     }
 }
 
@@ -215,7 +225,7 @@ async fn run_sink(port: u16) -> anyhow::Result<()> {
     let taken = sink.taken.clone();
     tokio::spawn(sink.run());
     let mut before = 0;
-    loop {
+    while !is_interrupted() {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let now = taken.load(Relaxed);
         if now > before {
@@ -223,6 +233,7 @@ async fn run_sink(port: u16) -> anyhow::Result<()> {
         }
         before = now;
     }
+    Ok(())
 }
 
 fn serve_rumqttd(arguments: &RumqttdArgs) -> anyhow::Result<()> {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::peers::{Kind, PeerError};
 use crate::process;
 use crate::record::{BrokerResult, Comparison, FORMAT, Missing, Run, ScenarioComparison, Summary};
-use crate::run::run;
+use crate::run::{is_interrupted, run};
 use crate::scenario::Loaded;
 
 /// Whether more is better.
@@ -97,6 +97,9 @@ pub async fn compare(
         let mut results: Vec<Vec<Run>> = kinds.iter().map(|_| Vec::new()).collect();
         for repetition in 1..=runs {
             for at in 0..kinds.len() {
+                if is_interrupted() {
+                    break;
+                }
                 let at = (at + repetition as usize - 1) % kinds.len();
                 match one(loaded, kinds[at], repetition).await {
                     Ok(result) => {

@@ -288,7 +288,7 @@ impl Consumer {
         let mut refused = None;
         let version = self.version;
         let parting = self.world.clock.now() + PARTING;
-        while let Some(packet) = link.next()? {
+        while let Some(packet) = link.packet()? {
             match packet.kind() {
                 kind::PUBLISH => self.receive(&packet)?,
                 kind::PUBREL => {

@@ -378,7 +378,7 @@ impl Device {
         let (mut accepted, mut answered) = (0, 0);
         let mut releases = std::mem::take(&mut self.window.releases);
         let version = self.version;
-        while let Some(packet) = link.next()? {
+        while let Some(packet) = link.packet()? {
             match packet.kind() {
                 kind::PUBACK | kind::PUBREC | kind::PUBCOMP => {
                     let ack = codec::ack(&packet, version).map_err(io::Error::other)?;

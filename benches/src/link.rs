@@ -78,8 +78,7 @@ impl Link {
             let transport = route.connect(limits.receive_buffer).await?;
             let mut link = Self::new(transport, connect.version, limits.chunk);
             codec::put_connect(connect, &mut link.output);
-            let answer =
-                link.wait_for(kind::CONNACK, |packet, version| codec::connack(packet, version)).await?;
+            let answer = link.wait_for(kind::CONNACK, codec::connack).await?;
             if answer.code != 0 {
                 return Err(ConnectError::Refused { code: answer.code, reason: answer.reason });
             }
@@ -121,7 +120,7 @@ impl Link {
     ) -> io::Result<T> {
         loop {
             let version = self.version;
-            while let Some(packet) = self.next()? {
+            while let Some(packet) = self.packet()? {
                 if packet.kind() == kind {
                     return read(&packet, version).map_err(io::Error::other);
                 }
@@ -131,7 +130,7 @@ impl Link {
     }
 
     /// The next whole packet that was read.
-    pub fn next(&mut self) -> io::Result<Option<Packet<'_>>> {
+    pub fn packet(&mut self) -> io::Result<Option<Packet<'_>>> {
         let waiting = &self.input[self.taken..];
         match codec::packet(waiting).map_err(io::Error::other)? {
             Some(packet) if packet.size > MAX_PACKET => Err(io::Error::other(Malformed)),

@@ -104,13 +104,15 @@ impl Kind {
     pub fn program(self) -> Result<PathBuf, PeerError> {
         let missing = |remedy: &str| PeerError::NotInstalled { name: self.name(), remedy: remedy.to_owned() };
         match self {
-            Self::Tidegate => named_or_beside("TIDEGATE", "tidegate").ok_or_else(|| {
+            Self::Tidegate => named("TIDEGATE").unwrap_or_else(|| beside("tidegate")).ok_or_else(|| {
                 missing("build it with `cargo build --release`, or name it with TIDEGATE=/path/to/tidegate")
             }),
             Self::Mosquitto => in_path("mosquitto").ok_or_else(|| missing("run `apt-get install mosquitto`")),
             Self::Nats => in_path("nats-server").ok_or_else(|| missing("run `apt-get install nats-server`")),
-            Self::Rumqttd => named_or_beside("TIDEGATE_BENCH", "tidegate-bench").ok_or_else(|| {
-                missing("it is part of tidegate-bench: name that with TIDEGATE_BENCH=/path/to/tidegate-bench")
+            Self::Rumqttd => beside("tidegate-bench").ok_or_else(|| {
+                missing(
+                    "it is part of tidegate-bench: build that with `cargo build --release -p tidegate-bench`",
+                )
             }),
         }
     }
@@ -198,7 +200,13 @@ impl Peer {
 
 fn spawn(program: &Path, arguments: &[String], folder: &Path) -> std::io::Result<Child> {
     let log = std::fs::File::options().create(true).append(true).open(folder.join("log"))?;
-    Command::new(program)
+    let mut command = Command::new(program);
+    // Settings in the environment are not those that are printed with the results.
+    let settings = std::env::vars_os().map(|(name, _)| name);
+    for name in settings.filter(|name| name.to_string_lossy().starts_with("TIDEGATE_")) {
+        command.env_remove(name);
+    }
+    command
         .args(arguments)
         .current_dir(folder)
         .stdin(Stdio::null())
@@ -220,11 +228,14 @@ fn in_path(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).chain(beside).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-fn named_or_beside(variable: &str, name: &str) -> Option<PathBuf> {
-    if let Some(named) = std::env::var_os(variable).filter(|named| !named.is_empty()) {
-        return Some(PathBuf::from(named)).filter(|file| file.is_file());
-    }
+/// The file that a variable names, if it is set.
+fn named(variable: &str) -> Option<Option<PathBuf>> {
+    let name = std::env::var_os(variable).filter(|name| !name.is_empty())?;
+    Some(Some(PathBuf::from(name)).filter(|file| file.is_file()))
+}
+
+/// A program in the folder of this one; tests run in a folder below it.
+fn beside(name: &str) -> Option<PathBuf> {
     let folder = std::env::current_exe().ok()?.parent()?.to_owned();
-    // Tests run in a folder beside the programs.
     [folder.join(name), folder.join("..").join(name)].into_iter().find(|file| file.is_file())
 }

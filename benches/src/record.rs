@@ -93,13 +93,13 @@ pub struct Machine {
 /// never acknowledged them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Totals {
-    /// Handed to the socket, without repetitions after a reconnect.
+    /// Begun to send, without repetitions after a reconnect.
     pub sent: u64,
     /// Acknowledged by the broker (QoS 1 and 2), or handed to the socket as a whole (QoS 0).
     pub accepted: u64,
     /// Refused by the broker with a reason code.
     pub refused: u64,
-    /// Handed to the socket a second time after a reconnect.
+    /// Sent a second time after a reconnect.
     pub resent: u64,
     /// Deliveries owed for accepted messages: one for each matching consumer or group.
     pub expected: u64,
@@ -126,7 +126,7 @@ pub struct Totals {
 /// Means over the measured part, in messages a second.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Rates {
-    /// Handed to sockets.
+    /// Begun to send.
     pub sent: f64,
     /// Accepted.
     pub accepted: f64,
@@ -173,7 +173,7 @@ pub struct Interval {
     pub t: f64,
     /// Its length, in seconds.
     pub length: f64,
-    /// Messages handed to sockets in it.
+    /// Messages begun to send in it.
     pub sent: u64,
     /// Messages accepted in it.
     pub accepted: u64,
@@ -210,7 +210,7 @@ pub struct ClassTotals {
     pub name: String,
     /// Devices in it.
     pub devices: u32,
-    /// Messages handed to sockets.
+    /// Messages begun to send.
     pub sent: u64,
     /// Messages accepted.
     pub accepted: u64,

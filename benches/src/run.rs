@@ -7,7 +7,7 @@ mod verdict;
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use self::fleet::Fleet;
@@ -28,6 +28,19 @@ const STEP: Nanos = SECOND / 20;
 const QUIET: Nanos = 2 * SECOND;
 /// How long tasks may take to end.
 const PARTING: Duration = Duration::from_secs(5);
+
+/// Whether somebody wants the run to end.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Cuts the run short, and every run after it; what was measured is kept.
+pub fn interrupt() {
+    INTERRUPTED.store(true, Relaxed);
+}
+
+/// Whether somebody wants all runs to end.
+pub fn is_interrupted() -> bool {
+    INTERRUPTED.load(Relaxed)
+}
 
 /// Who is measured.
 pub struct Target {
@@ -243,8 +256,11 @@ impl Experiment {
         Ok(())
     }
 
-    /// Fails if nothing at all went forward for too long.
+    /// Fails if nothing at all went forward for too long, or somebody wants it to end.
     fn look_for_progress(&mut self) -> Result<(), String> {
+        if is_interrupted() {
+            return Err("interrupted".to_owned());
+        }
         let counts = &self.world.counts;
         let sum = get(&counts.accepted)
             + get(&counts.delivered)
@@ -322,6 +338,7 @@ async fn probe(world: &World) -> Result<(), String> {
     match world.open(route, "probe", &wants).await {
         Ok((link, _)) => {
             link.close().await;
+            world.counts.connects.store(0, Relaxed);
             Ok(())
         }
         Err(error) => Err(format!("cannot connect to {}: {error}", route.address)),

@@ -269,3 +269,72 @@ async fn what_is_lost_on_the_way_to_the_broker_is_lost_too() {
     assert_eq!(result.totals.lost, dropped, "{:?}", result.totals);
     assert_eq!((result.totals.duplicates, result.totals.out_of_order), (0, 0));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn devices_that_follow_slow_down_and_others_do_not() {
+    use common::advisor::{Way, advisor};
+    let ways = [
+        Way::Topic("$tide/v1/rate"),
+        Way::Topic("$tide/v1/rate/class/meter"),
+        Way::Topic("$tide/v1/rate/client/meter0"),
+        Way::Ack,
+    ];
+    for way in ways {
+        let address = advisor(way, "10.0").await;
+        let text = |follows: bool| {
+            format!(
+                r#"
+                name = "follow"
+                version = "5"
+                duration = 1.0
+                warmup = 0.5
+                [[class]]
+                name = "meter"
+                devices = 1
+                rate = 200.0
+                qos = 1
+                topic = "meter/%i"
+                follows = {follows}
+                "#
+            )
+        };
+        let following = run_against(address, &text(true)).await;
+        assert_eq!(following.error, None);
+        // 300 messages if it did not listen; 15 and what goes out before it has heard.
+        assert!(following.totals.sent < 100, "{way:?}: {:?}", following.totals);
+        let rates: Vec<f64> = following.intervals.iter().filter_map(|interval| interval.rate).collect();
+        assert!(rates.contains(&10.0), "{way:?}: {rates:?}");
+        let deaf = run_against(address, &text(false)).await;
+        assert!(deaf.totals.sent > 150, "{way:?}: {:?}", deaf.totals);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_generator_that_cannot_keep_up_says_so() {
+    // A target that takes whatever comes, without even reading it as packets.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut buffer = vec![0; 1 << 20];
+                let _ = stream.read(&mut buffer).await;
+                let _ = stream.write_all(&[0x20, 2, 0, 0]).await;
+                while matches!(stream.read(&mut buffer).await, Ok(size) if size > 0) {}
+            });
+        }
+    });
+    let text = |rate: &str| {
+        format!(
+            "name = \"much\"\nduration = 1.0\nwarmup = 0.0\ndrain = 0.0\n\
+             class = [{{ name = \"d\", devices = 1, rate = {rate}, topic = \"much\" }}]"
+        )
+    };
+    let limited = |run: &Run| run.notes.iter().any(|note| note.kind == NoteKind::GeneratorLimited);
+    let result = run_against(address, &text("1e7")).await;
+    assert!(result.rates.sent < 9e6, "this machine is too fast for this test: {:?}", result.rates);
+    assert!(limited(&result), "{:?}", result.notes);
+    let result = run_against(address, &text("10.0")).await;
+    assert!(!limited(&result), "{:?}", result.notes);
+}

@@ -24,6 +24,8 @@ pub(super) struct Fleet {
     devices: Vec<Vec<Wisher>>,
     /// By kind.
     consumers: Vec<Vec<Wisher>>,
+    /// The first stream of each kind.
+    recipients: Vec<usize>,
     device_tasks: Vec<JoinHandle<Done>>,
     consumer_tasks: Vec<JoinHandle<()>>,
     /// What devices that are there do.
@@ -43,6 +45,7 @@ impl Fleet {
             scaling,
             devices: Vec::new(),
             consumers: Vec::new(),
+            recipients: Vec::new(),
             device_tasks: Vec::new(),
             consumer_tasks: Vec::new(),
             stage: Stage::Away,
@@ -57,6 +60,7 @@ impl Fleet {
         let (mut number, mut recipient) = (0, 0);
         for (set, settings) in self.world.scenario.consumers.iter().enumerate() {
             let mut wishers = Vec::new();
+            self.recipients.push(recipient);
             for index in 0..settings.instances {
                 let (wisher, wishes) = watch::channel(Wish { stage: Stage::Away, drops: 0 });
                 let own = if settings.group.is_some() { recipient } else { recipient + index as usize };
@@ -146,7 +150,12 @@ impl Fleet {
             let wanted = scaled.filter(|_| kind == 0).unwrap_or(scheduled);
             total += wanted;
             for (index, wisher) in wishers.iter().enumerate() {
-                set(wisher, if index < wanted as usize { Stage::Active } else { Stage::Away });
+                let is_wanted = index < wanted as usize;
+                set(wisher, if is_wanted { Stage::Active } else { Stage::Away });
+                if !is_wanted && self.world.scenario.consumers[kind].group.is_none() {
+                    let recipient = &self.world.recipients[self.recipients[kind] + index];
+                    recipient.always_there.store(false, Relaxed);
+                }
             }
         }
         total
