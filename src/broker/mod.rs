@@ -352,3 +352,12 @@ pub struct Levels {
     /// Messages waiting in queues.
     pub waiting: usize,
 }
+
+/// For the micro-benches, which time these parts alone: not a part of the interface, they change without notice.
+#[doc(hidden)]
+pub mod internals {
+    pub use super::message::{Message, Parts};
+    pub use super::queue::{Entry, HoldPolicy, Limits, Queue};
+    pub use super::session::Session;
+    pub use super::tree::{Subscription, Target, Tree};
+}

@@ -180,7 +180,7 @@ impl Tree {
     }
 
     /// How many subscriptions there are.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.count
     }
 

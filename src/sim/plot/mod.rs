@@ -1,6 +1,10 @@
 //! Draws curves as SVG: panels above each other that share a time axis.
 
-use std::fmt::Write;
+pub mod axis;
+pub mod svg;
+
+use axis::{Axis, number};
+use svg::{escape, line, path, put, text, thin};
 
 /// Colours that people with any eyes can tell apart.
 const COLOURS: [&str; 8] =
@@ -11,8 +15,6 @@ const RIGHT: f64 = 172.0;
 const TOP: f64 = 64.0;
 const BOTTOM: f64 = 52.0;
 const GAP: f64 = 18.0;
-/// Points of a curve that are drawn in each column of pixels at most.
-const POINTS_PER_PIXEL: f64 = 2.0;
 
 /// A picture.
 #[derive(Debug, Clone, Default)]
@@ -215,12 +217,9 @@ fn draw(out: &mut String, curve: &Curve, colour: &str, x: &Axis, y: &Axis) {
         }
         return;
     }
-    let mut path = String::new();
-    for (index, (px, py)) in points.iter().enumerate() {
-        put(&mut path, format_args!("{}{px:.1} {py:.1}", if index == 0 { 'M' } else { 'L' }));
-    }
+    let path = path(&points);
     if curve.style == Style::Area {
-        let (from, to, base) = (first.0, last.0, y.place(y.low));
+        let (from, to, base) = (first.0, last.0, y.place(y.low()));
         put(
             out,
             format_args!(
@@ -235,115 +234,6 @@ fn draw(out: &mut String, curve: &Curve, colour: &str, x: &Axis, y: &Axis) {
             "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.6\" stroke-linejoin=\"round\"{extra}/>\n"
         ),
     );
-}
-
-/// Keeps the lowest and the highest of the points that would fall on the same pixel.
-fn thin(points: &[(f64, f64)], x: &Axis) -> Vec<(f64, f64)> {
-    let columns = (x.end - x.start).abs().max(1.0);
-    if points.len() as f64 <= columns * POINTS_PER_PIXEL {
-        return points.to_vec();
-    }
-    let mut kept = Vec::new();
-    for column in points.chunk_by(|a, b| x.place(a.0).floor() == x.place(b.0).floor()) {
-        let low = column.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1));
-        let high = column.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
-        let mut ends: Vec<(f64, f64)> = low.into_iter().chain(high).collect();
-        ends.sort_by(|a, b| a.0.total_cmp(&b.0));
-        kept.extend(ends);
-    }
-    kept
-}
-
-/// A stretch of numbers and where it lies on the paper.
-struct Axis {
-    low: f64,
-    high: f64,
-    start: f64,
-    end: f64,
-}
-
-impl Axis {
-    /// An axis that holds all these numbers; with `roomy` it starts at 0 and leaves some room at the top.
-    fn over(numbers: impl Iterator<Item = f64>, roomy: bool) -> Self {
-        let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
-        for number in numbers {
-            (low, high) = (low.min(number), high.max(number));
-        }
-        if low > high {
-            (low, high) = (0.0, 1.0);
-        }
-        if roomy {
-            (low, high) = (low.min(0.0), high.max(0.0) + 0.05 * (high - low.min(0.0)));
-        }
-        // An axis that nearly begins at 0 begins there.
-        if low > 0.0 && low < 0.05 * high {
-            low = 0.0;
-        }
-        if high <= low {
-            high = low + 1.0;
-        }
-        Self { low, high, start: 0.0, end: 1.0 }
-    }
-
-    fn onto(self, start: f64, end: f64) -> Self {
-        Self { start, end, ..self }
-    }
-
-    fn place(&self, number: f64) -> f64 {
-        self.start
-            + (number.clamp(self.low, self.high) - self.low) / (self.high - self.low)
-                * (self.end - self.start)
-    }
-
-    /// About so many round numbers on the axis.
-    fn ticks(&self, count: u32) -> Vec<f64> {
-        let rough = (self.high - self.low) / f64::from(count);
-        let power = 10f64.powf(rough.log10().floor());
-        let step =
-            [1.0, 2.0, 5.0, 10.0].map(|m| m * power).into_iter().find(|s| *s >= 0.6 * rough).unwrap_or(rough);
-        let first = (self.low / step).ceil();
-        (0..=2 * count).map(|k| (first + f64::from(k)) * step).take_while(|tick| *tick <= self.high).collect()
-    }
-}
-
-fn number(value: f64) -> String {
-    let value = if value.abs() < 1e-12 { 0.0 } else { value };
-    let (scaled, unit) = match value.abs() {
-        large if large >= 1e6 => (value / 1e6, "M"),
-        large if large >= 1e4 => (value / 1e3, "k"),
-        _ => (value, ""),
-    };
-    let digits = format!("{scaled:.6}");
-    format!("{}{unit}", digits.trim_end_matches('0').trim_end_matches('.'))
-}
-
-fn line(out: &mut String, from: (f64, f64), to: (f64, f64), colour: &str) {
-    put(
-        out,
-        format_args!(
-            "<path d=\"M{:.1} {:.1}L{:.1} {:.1}\" stroke=\"{colour}\"/>\n",
-            from.0, from.1, to.0, to.1
-        ),
-    );
-}
-
-fn text(out: &mut String, (x, y): (f64, f64), anchor: &str, style: &str, words: &str) {
-    put(
-        out,
-        format_args!(
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" {style}>{}</text>\n",
-            escape(words)
-        ),
-    );
-}
-
-fn put(out: &mut String, arguments: std::fmt::Arguments<'_>) {
-    // Writing to a string can't fail.
-    let _ = out.write_fmt(arguments);
-}
-
-fn escape(words: &str) -> String {
-    words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]
@@ -378,12 +268,5 @@ mod tests {
         let points = (0..1_000_000).map(|k| (f64::from(k), f64::from(k % 97)));
         let svg = chart(vec![Curve::new("x", Style::Line, points)]).svg();
         assert!(svg.len() < 100_000, "{}", svg.len());
-    }
-
-    #[test]
-    fn ticks_are_round() {
-        assert_eq!(Axis::over([0.0, 10.0].into_iter(), false).ticks(4), vec![0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
-        assert_eq!(number(25_000.0), "25k");
-        assert_eq!(number(0.25), "0.25");
     }
 }

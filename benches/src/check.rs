@@ -1,0 +1,291 @@
+//! Loss, duplicates and order, by the number that every message carries.
+//!
+//! A *flow* is what one device sends to one topic; its messages are numbered from 0. A *stream* is who should get each
+//! message once: a consumer on its own, or a shared group as a whole.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::clock::Nanos;
+
+/// Bytes that every payload starts with.
+pub const HEADER: usize = 24;
+
+/// What a payload says about its message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    /// The run, so that messages of another one are not counted.
+    pub run: u32,
+    /// The flow.
+    pub flow: u32,
+    /// The number in the flow.
+    pub number: u64,
+    /// When it was meant to be sent.
+    pub intended: Nanos,
+}
+
+impl Stamp {
+    /// Writes it at the front of a payload of at least [`HEADER`] bytes.
+    pub fn write(&self, payload: &mut [u8]) {
+        payload[..4].copy_from_slice(&self.run.to_be_bytes());
+        payload[4..8].copy_from_slice(&self.flow.to_be_bytes());
+        payload[8..16].copy_from_slice(&self.number.to_be_bytes());
+        payload[16..24].copy_from_slice(&self.intended.to_be_bytes());
+    }
+
+    /// Reads it; none if the payload is too short.
+    pub fn read(payload: &[u8]) -> Option<Self> {
+        let (header, _) = payload.split_first_chunk::<HEADER>()?;
+        let half = |at: usize| u64::from_be_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|byte| header[at + byte]));
+        let first = half(0);
+        Some(Self { run: (first >> 32) as u32, flow: first as u32, number: half(8), intended: half(16) })
+    }
+}
+
+/// A set of numbers that is dense: a bit for each.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Numbers {
+    words: Vec<u64>,
+}
+
+impl Numbers {
+    /// Adds one; false if it was there.
+    pub fn insert(&mut self, number: u64) -> bool {
+        let (word, bit) = ((number / 64) as usize, 1 << (number % 64));
+        if word >= self.words.len() {
+            self.words.resize(word + 1, 0);
+        }
+        let new = self.words[word] & bit == 0;
+        self.words[word] |= bit;
+        new
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.words.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+
+    /// How many of these are not in `other`.
+    pub fn missing_in(&self, other: &Self) -> u64 {
+        let theirs = other.words.iter().copied().chain(std::iter::repeat(0));
+        self.words.iter().zip(theirs).map(|(mine, theirs)| u64::from((mine & !theirs).count_ones())).sum()
+    }
+
+    /// Leaves only numbers from the first to the last of `other`.
+    pub fn within(&self, other: &Self) -> Self {
+        let (Some(first), Some(last)) = (other.first(), other.last()) else { return Self::default() };
+        let mut words = self.words.clone();
+        words.truncate((last / 64) as usize + 1);
+        for (index, word) in words.iter_mut().enumerate() {
+            let base = index as u64 * 64;
+            *word &=
+                upwards_from(first.saturating_sub(base)) & !upwards_from((last + 1).saturating_sub(base));
+        }
+        Self { words }
+    }
+
+    fn first(&self) -> Option<u64> {
+        let word = self.words.iter().position(|word| *word != 0)?;
+        Some(word as u64 * 64 + u64::from(self.words[word].trailing_zeros()))
+    }
+
+    fn last(&self) -> Option<u64> {
+        let word = self.words.iter().rposition(|word| *word != 0)?;
+        Some(word as u64 * 64 + 63 - u64::from(self.words[word].leading_zeros()))
+    }
+}
+
+/// All bits from this one on.
+fn upwards_from(bit: u64) -> u64 {
+    if bit >= 64 { 0 } else { u64::MAX << bit }
+}
+
+/// What has been sent: how many messages of each flow, so that a number out of the blue is not believed.
+#[derive(Debug, Default)]
+pub struct Sent {
+    next: Vec<AtomicU64>,
+}
+
+impl Sent {
+    /// For so many flows.
+    pub fn new(flows: usize) -> Self {
+        Self { next: (0..flows).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    /// The messages of a flow up to this number may be on their way.
+    pub fn up_to(&self, flow: u32, next: u64) {
+        self.next[flow as usize].store(next, Relaxed);
+    }
+
+    /// Whether this message may exist.
+    pub fn knows(&self, stamp: &Stamp) -> bool {
+        self.next.get(stamp.flow as usize).is_some_and(|next| stamp.number < next.load(Relaxed))
+    }
+}
+
+/// What a stream has got.
+#[derive(Debug, Default)]
+pub struct Stream {
+    seen: HashMap<u32, Numbers>,
+    /// Deliveries, duplicates included.
+    pub delivered: u64,
+    /// Deliveries beyond the first.
+    pub duplicates: u64,
+    /// Deliveries after a later message of the same flow on the same connection.
+    pub out_of_order: u64,
+}
+
+/// The last number of each flow on one connection.
+#[derive(Debug, Default)]
+pub struct Order {
+    last: HashMap<u32, u64>,
+}
+
+impl Stream {
+    /// Takes in a delivery on a connection; false if it is a duplicate.
+    pub fn take(&mut self, order: &mut Order, flow: u32, number: u64) -> bool {
+        self.delivered += 1;
+        let new = self.seen.entry(flow).or_default().insert(number);
+        if !new {
+            self.duplicates += 1;
+            return false;
+        }
+        let last = order.last.entry(flow).or_insert(number);
+        if number < *last {
+            self.out_of_order += 1;
+        }
+        *last = number.max(*last);
+        true
+    }
+
+    /// Compares with what was accepted of a flow that this stream should have got.
+    ///
+    /// A stream that came later or left earlier than the flow is asked only for what lies between the first and the last
+    /// message that it got.
+    pub fn verdict(&self, flow: u32, accepted: &Numbers, always_there: bool) -> Verdict {
+        let nothing = Numbers::default();
+        let seen = self.seen.get(&flow).unwrap_or(&nothing);
+        let bounded;
+        let owed = if always_there {
+            accepted
+        } else {
+            bounded = accepted.within(seen);
+            &bounded
+        };
+        Verdict { expected: owed.count(), lost: owed.missing_in(seen), unaccepted: seen.missing_in(accepted) }
+    }
+}
+
+/// What a stream should have got of a flow, and what became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Verdict {
+    /// Accepted messages that it should have got.
+    pub expected: u64,
+    /// Of these, never delivered.
+    pub lost: u64,
+    /// Delivered, but never accepted.
+    pub unaccepted: u64,
+}
+
+/// Whether a filter matches a topic.
+pub fn matches(filter: &str, topic: &str) -> bool {
+    if topic.starts_with('$') && !filter.starts_with('$') {
+        return false;
+    }
+    let (mut filter, mut topic) = (filter.split('/'), topic.split('/'));
+    loop {
+        match (filter.next(), topic.next()) {
+            (Some("#"), _) | (None, None) => return true,
+            (Some("+"), Some(_)) => {}
+            (Some(wanted), Some(level)) if wanted == level => {}
+            _ => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+    use super::*;
+
+    fn numbers(all: impl IntoIterator<Item = u64>) -> Numbers {
+        let mut set = Numbers::default();
+        all.into_iter().for_each(|number| assert!(set.insert(number)));
+        set
+    }
+
+    #[test]
+    fn a_stamp_survives_the_way() {
+        let stamp = Stamp { run: 7, flow: 0xFFFF_0001, number: 1 << 40, intended: u64::MAX };
+        let mut payload = [9; 30];
+        stamp.write(&mut payload);
+        assert_eq!(Stamp::read(&payload), Some(stamp));
+        assert_eq!(Stamp::read(&payload[..HEADER - 1]), None);
+    }
+
+    #[test]
+    fn drops_repeats_and_swaps_are_told_apart() {
+        let (mut stream, mut order) = (Stream::default(), Order::default());
+        for number in [0, 1, 3, 2, 2, 6, 5] {
+            stream.take(&mut order, 9, number);
+        }
+        assert_eq!((stream.delivered, stream.duplicates, stream.out_of_order), (7, 1, 2));
+        let accepted = numbers((0..9).filter(|number| *number != 6));
+        let verdict = stream.verdict(9, &accepted, true);
+        assert_eq!(
+            verdict,
+            Verdict { expected: 8, lost: 3, unaccepted: 1 },
+            "4, 7 and 8 are lost, 6 was a gift"
+        );
+        let verdict = stream.verdict(9, &accepted, false);
+        assert_eq!(verdict, Verdict { expected: 6, lost: 1, unaccepted: 1 });
+        assert_eq!(stream.verdict(1, &accepted, true).lost, 8, "a flow that never came is lost as a whole");
+    }
+
+    #[test]
+    fn order_is_that_of_a_connection() {
+        let mut stream = Stream::default();
+        let (mut one, mut other) = (Order::default(), Order::default());
+        stream.take(&mut one, 0, 5);
+        stream.take(&mut other, 0, 2);
+        assert_eq!(stream.out_of_order, 0);
+        stream.take(&mut other, 0, 1);
+        assert_eq!(stream.out_of_order, 1);
+    }
+
+    #[test]
+    fn bounds_of_a_set_may_lie_on_any_bit() {
+        for (first, last) in [(0, 0), (63, 64), (64, 127), (5, 300)] {
+            let within =
+                numbers(0..400).within(&numbers(if first == last { vec![first] } else { vec![first, last] }));
+            assert_eq!(within, numbers(first..=last), "{first} to {last}");
+        }
+        assert_eq!(numbers(0..9).within(&Numbers::default()).count(), 0);
+    }
+
+    #[test]
+    fn a_number_out_of_the_blue_is_not_believed() {
+        let sent = Sent::new(2);
+        sent.up_to(1, 10);
+        let stamp = Stamp { run: 0, flow: 1, number: 9, intended: 0 };
+        assert!(sent.knows(&stamp));
+        assert!(!sent.knows(&Stamp { number: 10, ..stamp }));
+        assert!(!sent.knows(&Stamp { flow: 2, ..stamp }));
+    }
+
+    #[test]
+    fn filters() {
+        for (filter, topic, expected) in [
+            ("a/b", "a/b", true),
+            ("a/+", "a/b", true),
+            ("a/+", "a/b/c", false),
+            ("a/#", "a", true),
+            ("#", "a/b", true),
+            ("#", "$SYS/x", false),
+            ("a/b", "a", false),
+        ] {
+            assert_eq!(matches(filter, topic), expected, "{filter} {topic}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Configurations that let each broker show what it can: no queue is cut, nothing is written to a disk that need not be.
+
+use std::io;
+use std::path::Path;
+
+use super::{Kind, certificate, free_port, rumqttd};
+use crate::codec::Version;
+use crate::scenario::Scenario;
+use crate::transport::Kind as Transport;
+
+/// What a broker is started with.
+pub(super) struct Prepared {
+    /// Command line.
+    pub(super) arguments: Vec<String>,
+    /// For people.
+    pub(super) text: String,
+    /// Who signs its certificate.
+    pub(super) authorities: Option<Vec<u8>>,
+}
+
+/// What a broker lacks for a scenario, if anything.
+pub(super) fn unable(kind: Kind, scenario: &Scenario) -> Option<String> {
+    let versions: Vec<Version> = versions(scenario).collect();
+    let qos2 = scenario.classes.iter().any(|class| class.qos == 2)
+        || scenario.consumers.iter().any(|one| one.qos == 2);
+    let groups = scenario.consumers.iter().any(|consumers| consumers.group.is_some());
+    let plain = scenario.transport == Transport::Tcp;
+    let reason = match kind {
+        Kind::Tidegate | Kind::Mosquitto => return None,
+        Kind::Nats if versions.contains(&Version::V5) => "it speaks MQTT 3.1.1 only",
+        Kind::Nats if groups => "it has no shared subscriptions for MQTT clients",
+        Kind::Nats if qos2 => "it has no QoS 2 (before 2.10)",
+        Kind::Rumqttd if versions.iter().any(|version| *version != versions[0]) => {
+            "it needs a port for each MQTT version"
+        }
+        Kind::Nats | Kind::Rumqttd if !plain => "it is started for plain TCP only",
+        Kind::Nats | Kind::Rumqttd => return None,
+    };
+    Some(reason.to_owned())
+}
+
+/// Writes the configuration into the folder.
+pub(super) fn prepare(kind: Kind, scenario: &Scenario, folder: &Path, port: u16) -> io::Result<Prepared> {
+    let mut authorities = None;
+    if scenario.transport.is_secure() {
+        authorities = Some(certificate::write(folder)?);
+    }
+    let file = folder.join("broker.conf");
+    let name = file.display().to_string();
+    let strings =
+        |arguments: &[&str]| arguments.iter().map(|argument| (*argument).to_owned()).collect::<Vec<_>>();
+    let (text, arguments) = match kind {
+        Kind::Tidegate => {
+            let mut arguments = strings(&["serve", "--config", &name]);
+            for setting in &scenario.broker.tidegate {
+                arguments.extend(strings(&["--set", setting]));
+            }
+            (tidegate(scenario, port), arguments)
+        }
+        Kind::Mosquitto => (mosquitto(scenario, port), strings(&["-c", &name])),
+        Kind::Nats => (nats(folder, port, free_port()?), strings(&["-c", &name])),
+        Kind::Rumqttd => {
+            let v5 = versions(scenario).next() == Some(Version::V5);
+            (rumqttd::configuration(port, v5), strings(&["rumqttd", "--config", &name]))
+        }
+    };
+    std::fs::write(&file, &text)?;
+    let folder = folder.display().to_string();
+    let settings: Vec<String> =
+        scenario.broker.tidegate.iter().map(|setting| format!("# --set {setting}\n")).collect();
+    let settings = if kind == Kind::Tidegate { settings.concat() } else { String::new() };
+    Ok(Prepared { arguments, text: (text + &settings).replace(&folder, "."), authorities })
+}
+
+fn versions(scenario: &Scenario) -> impl Iterator<Item = Version> {
+    let devices = scenario.classes.iter().map(|class| class.version);
+    let consumers = scenario.consumers.iter().map(|consumers| consumers.version);
+    devices.chain(consumers).map(|version| version.unwrap_or(scenario.version))
+}
+
+fn tidegate(scenario: &Scenario, port: u16) -> String {
+    let listener = match scenario.transport {
+        Transport::Tcp => "mqtt",
+        Transport::Tls => "mqtts",
+        Transport::Ws => "ws",
+        Transport::Wss => "wss",
+    };
+    let mqtt = if listener == "mqtt" { "" } else { "mqtt = []\n" };
+    let mut text = format!(
+        "[listen]\n{mqtt}{listener} = \"127.0.0.1:{port}\"\n\n[admin]\nlisten = []\n\n[log]\nlevel = \"warn\"\n"
+    );
+    if scenario.transport.is_secure() {
+        text += "\n[tls]\ncertificate = \"certificate.pem\"\nkey = \"key.pem\"\n";
+    }
+    text
+}
+
+fn mosquitto(scenario: &Scenario, port: u16) -> String {
+    let mut text = format!(
+        "listener {port} 127.0.0.1\n\
+         allow_anonymous true\n\
+         set_tcp_nodelay true\n\
+         # no limit of what waits; many messages in flight to each consumer\n\
+         max_queued_messages 0\n\
+         max_queued_bytes 0\n\
+         max_inflight_messages 1000\n\
+         persistence false\n\
+         log_type error\n\
+         log_type warning\n"
+    );
+    if rustix::process::geteuid().is_root() {
+        text += "user root\n";
+    }
+    if matches!(scenario.transport, Transport::Ws | Transport::Wss) {
+        text += "protocol websockets\n";
+    }
+    if scenario.transport.is_secure() {
+        text += "certfile certificate.pem\nkeyfile key.pem\n";
+    }
+    text
+}
+
+fn nats(folder: &Path, port: u16, client_port: u16) -> String {
+    format!(
+        "server_name: bench\n\
+         listen: \"127.0.0.1:{client_port}\"\n\
+         max_connections: 200000\n\
+         jetstream {{ store_dir: \"{}/jetstream\" }}\n\
+         mqtt {{\n  listen: \"127.0.0.1:{port}\"\n  # the most there can be in flight to a consumer\n  max_ack_pending: 65535\n}}\n",
+        folder.display()
+    )
+}

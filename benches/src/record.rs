@@ -1,0 +1,324 @@
+//! What a run leaves behind: the result file, and several of them side by side.
+//!
+//! Times are seconds from the start of the measured part of a run, latencies milliseconds, rates messages a second.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The version of these types; grows when a field changes its meaning.
+pub const FORMAT: u32 = 1;
+
+/// One run of one scenario against one broker.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Run {
+    /// [`FORMAT`] of the file.
+    pub format: u32,
+    /// The scenario's name.
+    pub scenario: String,
+    /// What the scenario shows, in a sentence.
+    pub about: String,
+    /// The scenario as it was read.
+    pub scenario_file: String,
+    /// Who was measured.
+    pub broker: Broker,
+    /// Which repetition this is, from 1.
+    pub repetition: u32,
+    /// When it started, in seconds since 1970.
+    pub started_unix: u64,
+    /// The same as text, such as `2026-01-31T12:00:00Z`.
+    pub started: String,
+    /// Where it ran.
+    pub machine: Machine,
+    /// The version of the generator.
+    pub generator: String,
+    /// How long the measured part lasted, in seconds; shorter than planned if the run was cut short.
+    pub duration: f64,
+    /// Time from the first connection attempt until all consumers and first devices were connected, in seconds.
+    pub connect_seconds: f64,
+    /// Time that was needed after the measured part until nothing was left to deliver, in seconds.
+    pub drain_seconds: f64,
+    /// Messages counted over the whole run.
+    pub totals: Totals,
+    /// Means over the measured part.
+    pub rates: Rates,
+    /// From the intended time of sending until a consumer takes the message, in the measured part.
+    pub latency: Latency,
+    /// The distribution behind it.
+    pub percentiles: Vec<Percentile>,
+    /// What happened over time.
+    pub intervals: Vec<Interval>,
+    /// The same totals for each class of devices.
+    pub classes: Vec<ClassTotals>,
+    /// What the broker's process used in the measured part, if its process is known.
+    pub broker_use: Option<Use>,
+    /// What the generator's process used in the measured part.
+    pub generator_use: Use,
+    /// What a reader must know to judge the figures.
+    pub notes: Vec<Note>,
+    /// What cut the run short; the figures are those until then.
+    pub error: Option<String>,
+}
+
+/// Who was measured.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Broker {
+    /// `tidegate`, `mosquitto`, `nats`, `rumqttd`, or `target` for one that was there before.
+    pub name: String,
+    /// As it says itself; empty if unknown.
+    pub version: String,
+    /// The configuration that it was started with, as text; empty if unknown.
+    pub configuration: String,
+    /// Where it was reached.
+    pub address: String,
+}
+
+/// The computer.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Machine {
+    /// The processor's name.
+    pub processor: String,
+    /// Processors that may be used.
+    pub cores: u32,
+    /// Memory in bytes.
+    pub memory: u64,
+    /// The operating system's version.
+    pub system: String,
+}
+
+/// Messages counted.
+///
+/// A message goes to every consumer and to every shared group whose filter matches, so `delivered` may be larger than
+/// `sent`. `expected = delivered - duplicates - unaccepted + lost`, where `unaccepted` were delivered though the broker
+/// never acknowledged them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Totals {
+    /// Begun to send, without repetitions after a reconnect.
+    pub sent: u64,
+    /// Acknowledged by the broker (QoS 1 and 2), or handed to the socket as a whole (QoS 0).
+    pub accepted: u64,
+    /// Refused by the broker with a reason code.
+    pub refused: u64,
+    /// Sent a second time after a reconnect.
+    pub resent: u64,
+    /// Deliveries owed for accepted messages: one for each matching consumer or group.
+    pub expected: u64,
+    /// Deliveries, duplicates included.
+    pub delivered: u64,
+    /// Accepted, but never delivered to a consumer or group that should have had it.
+    pub lost: u64,
+    /// Deliveries beyond the first to the same consumer or group.
+    pub duplicates: u64,
+    /// Deliveries that came after a later message of the same publisher and topic on the same connection.
+    pub out_of_order: u64,
+    /// Deliveries of messages that were never acknowledged.
+    pub unaccepted: u64,
+    /// Messages that this run did not send, or that could not be read.
+    pub foreign: u64,
+    /// Connections that were made.
+    pub connects: u64,
+    /// Connection attempts that failed.
+    pub failed_connects: u64,
+    /// Connections that ended though the generator did not end them.
+    pub disconnects: u64,
+}
+
+/// Means over the measured part, in messages a second.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Rates {
+    /// Begun to send.
+    pub sent: f64,
+    /// Accepted.
+    pub accepted: f64,
+    /// Delivered.
+    pub delivered: f64,
+}
+
+/// A distribution in short, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Latency {
+    /// How many were measured.
+    pub count: u64,
+    /// The least.
+    pub min: f64,
+    /// The mean.
+    pub mean: f64,
+    /// Half are at most this.
+    pub p50: f64,
+    /// Nine of ten are at most this.
+    pub p90: f64,
+    /// 99 of 100 are at most this.
+    pub p99: f64,
+    /// 999 of 1000 are at most this.
+    pub p999: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+/// A point of the distribution.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Percentile {
+    /// From 0 to 100.
+    pub percentile: f64,
+    /// The latency in milliseconds that this share does not exceed.
+    pub latency: f64,
+    /// How many do not exceed it.
+    pub count: u64,
+}
+
+/// A stretch of time, half a second unless the scenario says otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Interval {
+    /// Its end, in seconds; negative while warming up, over the duration while draining.
+    pub t: f64,
+    /// Its length, in seconds.
+    pub length: f64,
+    /// Messages begun to send in it.
+    pub sent: u64,
+    /// Messages accepted in it.
+    pub accepted: u64,
+    /// Messages delivered in it.
+    pub delivered: u64,
+    /// Devices connected at its end.
+    pub devices: u32,
+    /// Consumers connected at its end.
+    pub consumers: u32,
+    /// Deliveries owed at its end: for each consumer or group, what was accepted and not delivered.
+    pub waiting: u64,
+    /// Connections made in it.
+    pub connects: u64,
+    /// Latency in it; none if nothing was delivered.
+    pub p50: Option<f64>,
+    /// The same.
+    pub p99: Option<f64>,
+    /// The same.
+    pub max: Option<f64>,
+    /// The rate that following devices use, as a mean; none without such devices.
+    pub rate: Option<f64>,
+    /// Processors that the broker used, such as 1.5; none if its process is unknown.
+    pub broker_cpu: Option<f64>,
+    /// Memory of the broker's process in bytes; none if it is unknown.
+    pub broker_rss: Option<u64>,
+    /// Processors that the generator used.
+    pub generator_cpu: f64,
+}
+
+/// What one class of devices did.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct ClassTotals {
+    /// The class's name.
+    pub name: String,
+    /// Devices in it.
+    pub devices: u32,
+    /// Messages begun to send.
+    pub sent: u64,
+    /// Messages accepted.
+    pub accepted: u64,
+    /// Messages refused.
+    pub refused: u64,
+    /// Deliveries lost.
+    pub lost: u64,
+    /// Jain's fairness of the accepted messages of its devices; 1 is all the same.
+    pub fairness: Option<f64>,
+    /// From the intended time of sending until a consumer takes the message.
+    pub latency: Latency,
+}
+
+/// What a process used.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Use {
+    /// Processors, as a mean, such as 1.5.
+    pub cpu: f64,
+    /// The largest memory that was seen, in bytes.
+    pub rss: u64,
+}
+
+/// Something a reader must know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Note {
+    /// What it is about.
+    pub kind: NoteKind,
+    /// In a sentence.
+    pub text: String,
+}
+
+/// What a note is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NoteKind {
+    /// The generator could not send what was meant to be sent: the broker may be better than shown.
+    GeneratorLimited,
+    /// Generator and broker shared processors that had nothing left.
+    MachineSaturated,
+    /// The checks of loss, duplicates or order are not complete.
+    Check,
+    /// What a relay between generator and broker did.
+    Relay,
+    /// Anything else.
+    Info,
+}
+
+/// Several brokers side by side.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Comparison {
+    /// [`FORMAT`] of the file.
+    pub format: u32,
+    /// When it started, such as `2026-01-31T12:00:00Z`.
+    pub started: String,
+    /// Where it ran.
+    pub machine: Machine,
+    /// The version of the generator.
+    pub generator: String,
+    /// How long all runs took together, in seconds.
+    pub seconds: f64,
+    /// One part for each scenario, in the order that was asked for.
+    pub scenarios: Vec<ScenarioComparison>,
+    /// Brokers that were asked for and could not take part.
+    pub missing: Vec<Missing>,
+}
+
+/// One scenario, several brokers.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct ScenarioComparison {
+    /// The scenario's name.
+    pub scenario: String,
+    /// What it shows, in a sentence.
+    pub about: String,
+    /// The brokers in the order that was asked for; the first one is what the others are compared with.
+    pub brokers: Vec<BrokerResult>,
+}
+
+/// One broker in one scenario.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct BrokerResult {
+    /// Who was measured.
+    pub broker: Broker,
+    /// The figures over all repetitions by the name of the measure; `compare::MEASURES` says what each one is.
+    pub measures: BTreeMap<String, Summary>,
+    /// The repetitions.
+    pub runs: Vec<Run>,
+}
+
+/// One figure over all repetitions.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Summary {
+    /// The middle one; the mean of the two in the middle if their number is even.
+    pub median: f64,
+    /// The least.
+    pub low: f64,
+    /// The largest.
+    pub high: f64,
+    /// This broker's median divided by the first broker's; none for the first broker, or if the first one's is 0.
+    pub ratio: Option<f64>,
+}
+
+/// A broker that could not take part.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Missing {
+    /// Its name.
+    pub broker: String,
+    /// The scenario that it could not run; none if it could not run any.
+    pub scenario: Option<String>,
+    /// Why, and the command that installs it.
+    pub reason: String,
+}

@@ -1,0 +1,14 @@
+//! Reports for people: markdown and one self-contained HTML page.
+//!
+//! A page needs no script and nothing from elsewhere. Everything that comes from a result is escaped.
+
+mod chart;
+mod markdown;
+mod page;
+mod side_by_side;
+mod single;
+mod words;
+
+pub use markdown::{markdown, run_markdown};
+pub use side_by_side::html;
+pub use single::run_html;

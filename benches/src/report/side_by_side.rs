@@ -1,0 +1,350 @@
+//! The page about several brokers.
+
+use tidegate::sim::plot::svg::{escape, put};
+
+use super::chart::{self, Across, Bar, Plot, Series};
+use super::page::{self, Warning};
+use super::words;
+use crate::compare::{MEASURES, Measure};
+use crate::record::{Broker, BrokerResult, Comparison, Interval, Run, ScenarioComparison, Summary};
+
+/// A page about several brokers.
+pub fn html(comparison: &Comparison) -> String {
+    let title = title(comparison);
+    let mut body = format!("<header>\n<h1>{}</h1>\n", escape(&title));
+    body.push_str(&page::facts(&[
+        ("Started", comparison.started.clone()),
+        ("Took", words::duration(comparison.seconds)),
+        ("Machine", page::machine(&comparison.machine)),
+        ("Generator", comparison.generator.clone()),
+        (
+            "Brokers",
+            words::list(&brokers(comparison).iter().map(|broker| titled(broker)).collect::<Vec<_>>()),
+        ),
+    ]));
+    body.push_str("</header>\n");
+    body.push_str(&page::warnings(&warnings(comparison)));
+    if comparison.scenarios.len() > 1 {
+        body.push_str(&overview(comparison));
+    }
+    for part in &comparison.scenarios {
+        body.push_str(&scenario(part));
+    }
+    body.push_str(&configurations(comparison));
+    page::page(&title, &body)
+}
+
+fn title(comparison: &Comparison) -> String {
+    let mut names: Vec<String> = brokers(comparison).iter().map(|broker| broker.name.clone()).collect();
+    names.dedup();
+    match comparison.scenarios.as_slice() {
+        [] => "Nothing was run".to_owned(),
+        [one] => format!("{} side by side: {}", words::capital(&one.scenario), words::list(&names)),
+        _ => format!("Side by side: {}", words::list(&names)),
+    }
+}
+
+/// Every broker once, in the order of the scenarios.
+fn brokers(comparison: &Comparison) -> Vec<&Broker> {
+    let mut known: Vec<&Broker> = Vec::new();
+    for result in comparison.scenarios.iter().flat_map(|part| &part.brokers) {
+        if known
+            .iter()
+            .all(|broker| (&broker.name, &broker.version) != (&result.broker.name, &result.broker.version))
+        {
+            known.push(&result.broker);
+        }
+    }
+    known
+}
+
+fn titled(broker: &Broker) -> String {
+    format!("{} {}", broker.name, broker.version).trim_end().to_owned()
+}
+
+fn warnings(comparison: &Comparison) -> Vec<Warning> {
+    let missing = comparison.missing.iter().map(|missing| Warning {
+        heading: words::missing(missing),
+        meaning: missing.reason.clone(),
+        places: Vec::new(),
+    });
+    let runs = comparison.scenarios.iter().flat_map(|part| {
+        let named = move |result: &BrokerResult| format!("{} in {}", result.broker.name, part.scenario);
+        part.brokers.iter().flat_map(move |result| result.runs.iter().map(move |run| (named(result), run)))
+    });
+    missing.chain(page::warnings_of(runs)).collect()
+}
+
+/// The most important figures of all scenarios.
+fn overview(comparison: &Comparison) -> String {
+    let names = brokers(comparison);
+    let mut out = String::from(
+        "<section>\n<h2>In short</h2>\n<table class=\"figures even\">\n<caption>Messages delivered in a second, latency p99, and what became of the messages</caption>\n<thead><tr><th scope=\"col\">Scenario</th>",
+    );
+    for broker in &names {
+        put(&mut out, format_args!("<th scope=\"col\">{}</th>", escape(&broker.name)));
+    }
+    out.push_str("</tr></thead>\n<tbody>\n");
+    for part in &comparison.scenarios {
+        put(&mut out, format_args!("<tr><th scope=\"row\">{}</th>", escape(&part.scenario)));
+        for broker in &names {
+            let result = part.brokers.iter().find(|result| result.broker.name == broker.name);
+            put(&mut out, format_args!("<td data-of=\"{}\">", escape(&broker.name)));
+            out.push_str(&result.map_or_else(|| "–".to_owned(), in_short));
+            out.push_str("</td>");
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</tbody>\n</table>\n</section>\n");
+    out
+}
+
+fn in_short(result: &BrokerResult) -> String {
+    let median = |name: &str, unit| {
+        result
+            .measures
+            .get(name)
+            .map_or_else(|| "–".to_owned(), |summary| words::quantity(summary.median, unit))
+    };
+    let finding = words::finding(&result.runs);
+    format!(
+        "<span class=\"cell\"><b>{}</b><span>p99 {}</span>{}{}</span>",
+        median("delivered", "/s"),
+        median("p99", "ms"),
+        backlog(result),
+        verdict(&finding)
+    )
+}
+
+/// What waits at the end, if it takes over a second to deliver: nothing is lost, but it is late.
+fn backlog(result: &BrokerResult) -> String {
+    let median = |name: &str| result.measures.get(name).map_or(0.0, |summary| summary.median);
+    if median("waiting") <= median("delivered") {
+        return String::new();
+    }
+    format!("<span class=\"bad\">{} waiting at the end</span>", words::figure(median("waiting")))
+}
+
+fn verdict(finding: &words::Finding) -> String {
+    let class = if finding.good { "good" } else { "bad" };
+    format!("<span class=\"{class}\">{}</span>", escape(&finding.short))
+}
+
+fn scenario(part: &ScenarioComparison) -> String {
+    let mut out = format!("<section>\n<h2>{}</h2>\n<p>{}</p>\n", escape(&part.scenario), escape(&part.about));
+    out.push_str("<ul class=\"findings\">\n");
+    for result in &part.brokers {
+        let finding = words::finding(&result.runs);
+        let class = if finding.good { "good" } else { "bad" };
+        put(
+            &mut out,
+            format_args!(
+                "<li class=\"{class}\"><b>{}</b> {}</li>\n",
+                escape(&result.broker.name),
+                escape(&finding.long)
+            ),
+        );
+    }
+    out.push_str("</ul>\n");
+    out.push_str(&plots(part));
+    out.push_str(&figures(part));
+    let runs = || part.brokers.iter().flat_map(|r| r.runs.iter().map(|run| (r.broker.name.clone(), run)));
+    out.push_str(&page::notes(runs()));
+    out.push_str(&page::folded("Each run", &each_run(part)));
+    if let Some((_, run)) = runs().find(|(_, run)| !run.scenario_file.is_empty()) {
+        out.push_str(&page::folded("The scenario", &format!("<pre>{}</pre>\n", escape(&run.scenario_file))));
+    }
+    out.push_str("</section>\n");
+    out
+}
+
+/// All measures of all brokers.
+fn figures(part: &ScenarioComparison) -> String {
+    let Some(first) = part.brokers.first() else { return String::new() };
+    let runs = part.brokers.iter().map(|result| result.runs.len()).max().unwrap_or(0);
+    let mut out = String::from("<table class=\"figures even\">\n");
+    let behind = match runs {
+        1 => "One run each".to_owned(),
+        runs => format!("Medians of {}, with their range", words::plural(runs, "run")),
+    };
+    put(
+        &mut out,
+        format_args!(
+            "<caption>{behind}; × is the ratio to {}</caption>\n<thead><tr><th scope=\"col\"></th>",
+            escape(&first.broker.name)
+        ),
+    );
+    for result in &part.brokers {
+        put(&mut out, format_args!("<th scope=\"col\">{}</th>", escape(&result.broker.name)));
+    }
+    out.push_str("</tr></thead>\n<tbody>\n");
+    for measure in &MEASURES {
+        if part.brokers.iter().any(|result| result.measures.contains_key(measure.name)) {
+            figures_row(&mut out, measure, part, first.measures.get(measure.name));
+        }
+    }
+    out.push_str("</tbody>\n</table>\n");
+    if part.brokers.iter().any(|result| result.runs.iter().any(|run| run.totals.lost > 0)) {
+        out.push_str("<p class=\"remark\">Latency is that of delivered messages: a broker that loses the late ones looks faster than it is.</p>\n");
+    }
+    out
+}
+
+fn figures_row(out: &mut String, measure: &Measure, part: &ScenarioComparison, first: Option<&Summary>) {
+    put(out, format_args!("<tr><th scope=\"row\">{}", escape(&words::capital(measure.title))));
+    if !measure.unit.is_empty() {
+        put(out, format_args!(" <small>{}</small>", escape(measure.unit)));
+    }
+    out.push_str("</th>");
+    for (index, result) in part.brokers.iter().enumerate() {
+        put(out, format_args!("<td data-of=\"{}\">", escape(&result.broker.name)));
+        match result.measures.get(measure.name) {
+            None => out.push_str("<span class=\"cell\"><span>not known</span></span>"),
+            Some(summary) => {
+                let first = first.filter(|_| index > 0);
+                let lossless = result.runs.iter().all(|run| run.totals.lost == 0);
+                let repeated = result.runs.len() > 1 && part.brokers[0].runs.len() > 1;
+                let ground = words::Ground { repeated, lossless };
+                let comparison = words::comparison(measure, summary, first, ground);
+                out.push_str(&cell(measure, summary, comparison));
+            }
+        }
+        out.push_str("</td>");
+    }
+    out.push_str("</tr>\n");
+}
+
+fn cell(measure: &Measure, summary: &Summary, comparison: Option<String>) -> String {
+    let mut out = format!("<span class=\"cell\"><b>{}</b>", words::median(measure, summary));
+    for more in words::range(summary).into_iter().chain(comparison) {
+        put(&mut out, format_args!("<span>{}</span>", escape(&more)));
+    }
+    out.push_str("</span>");
+    out
+}
+
+/// What happened over time, the distribution of latency, and the delivered messages as bars.
+fn plots(part: &ScenarioComparison) -> String {
+    let middle: Vec<(&str, Option<&Run>)> =
+        part.brokers.iter().map(|result| (result.broker.name.as_str(), middle_run(result))).collect();
+    let measured = middle.iter().filter_map(|(_, run)| *run).map(|run| run.duration).fold(0.0, f64::max);
+    let lines = |points: &dyn Fn(&Run) -> Vec<(f64, f64)>| -> Vec<Series> {
+        let line = |(name, run): &(&str, Option<&Run>)| Series {
+            name: (*name).to_owned(),
+            points: run.map(points).unwrap_or_default(),
+        };
+        middle.iter().map(line).collect()
+    };
+    let over_time = |title: &str, unit, least, value: &dyn Fn(&Interval) -> Option<f64>| {
+        let series = lines(&|run: &Run| timeline(run, value));
+        Plot { title: title.to_owned(), unit, across: Across::Seconds { measured }, least, series }.figure()
+    };
+    let mut out = String::from("<div class=\"plots\">\n");
+    out.push_str(&delivered_bars(part));
+    out.push_str(&over_time("Delivered", "messages/s", None, &|i| per_second(i.delivered, i)));
+    out.push_str(&over_time("Accepted", "messages/s", None, &|i| per_second(i.accepted, i)));
+    out.push_str(&over_time("Waiting", "messages owed to consumers", Some(1.0), &|i| Some(i.waiting as f64)));
+    out.push_str(&over_time("Delay p99", "ms", Some(0.01), &|i| i.p99));
+    out.push_str(&distribution(lines(&|run: &Run| percentiles(run))));
+    out.push_str("</div>\n<p class=\"remark\">The curves show the run nearest to the median. In the shaded parts nothing is measured: the generator warms up or waits for the rest, and curves may leave the scale.</p>\n");
+    out
+}
+
+/// The run that delivered most nearly what the median says.
+fn middle_run(result: &BrokerResult) -> Option<&Run> {
+    let median = result.measures.get("delivered").map_or(0.0, |summary| summary.median);
+    let off = |run: &Run| (run.rates.delivered - median).abs();
+    result.runs.iter().min_by(|a, b| off(a).total_cmp(&off(b)))
+}
+
+fn delivered_bars(part: &ScenarioComparison) -> String {
+    let bar = |(index, result): (usize, &BrokerResult)| {
+        let summary = result.measures.get("delivered").copied().unwrap_or_default();
+        let ratio = match (index, summary.ratio) {
+            (1.., Some(ratio)) => format!(" ({}×)", words::figure(ratio)),
+            _ => String::new(),
+        };
+        Bar {
+            name: result.broker.name.clone(),
+            value: summary.median,
+            range: (summary.low, summary.high),
+            words: format!("{}{ratio}", words::quantity(summary.median, "/s")),
+        }
+    };
+    let bars: Vec<Bar> = part.brokers.iter().enumerate().map(bar).collect();
+    chart::bars("Delivered", "median, with the range of the runs", &bars)
+}
+
+/// Latency by share of messages.
+pub(super) fn distribution(series: Vec<Series>) -> String {
+    let title = "Latency".to_owned();
+    Plot { title, unit: "ms", across: Across::Share, least: Some(0.01), series }.figure()
+}
+
+/// A distribution on a scale on which each further nine takes the same room.
+pub(super) fn percentiles(run: &Run) -> Vec<(f64, f64)> {
+    // the last point would lie infinitely far to the right
+    let inside = run.percentiles.iter().filter(|point| (0.0..100.0).contains(&point.percentile));
+    inside.map(|point| (100.0 / (100.0 - point.percentile), point.latency)).collect()
+}
+
+/// Some figure of the intervals of a run.
+pub(super) fn timeline(run: &Run, value: impl Fn(&Interval) -> Option<f64>) -> Vec<(f64, f64)> {
+    run.intervals.iter().filter_map(|interval| Some((interval.t, value(interval)?))).collect()
+}
+
+/// A count of an interval as a rate.
+pub(super) fn per_second(count: u64, interval: &Interval) -> Option<f64> {
+    (interval.length > 0.0).then(|| count as f64 / interval.length)
+}
+
+fn each_run(part: &ScenarioComparison) -> String {
+    let mut out = String::from(
+        "<table class=\"figures runs\">\n<thead><tr><th scope=\"col\">Run</th><th scope=\"col\">Delivered</th><th scope=\"col\">Latency p99</th><th scope=\"col\">What became of the messages</th></tr></thead>\n<tbody>\n",
+    );
+    for result in &part.brokers {
+        for run in &result.runs {
+            let finding = words::finding(std::slice::from_ref(run));
+            put(
+                &mut out,
+                format_args!(
+                    "<tr><th scope=\"row\">{} {}</th><td data-of=\"delivered\">{}</td><td data-of=\"p99\">{}</td><td data-of=\"messages\">{}</td></tr>\n",
+                    escape(&result.broker.name),
+                    run.repetition,
+                    words::quantity(run.rates.delivered, "/s"),
+                    words::quantity(run.latency.p99, "ms"),
+                    escape(&finding.long)
+                ),
+            );
+        }
+    }
+    out.push_str("</tbody>\n</table>\n");
+    out
+}
+
+/// Every configuration that was used, folded.
+fn configurations(comparison: &Comparison) -> String {
+    let mut known: Vec<(&Broker, String)> = Vec::new();
+    for result in comparison.scenarios.iter().flat_map(|part| &part.brokers) {
+        let broker = &result.broker;
+        let text = without_port(broker);
+        let same = |(other, other_text): &(&Broker, String)| {
+            (&other.name, &other.version) == (&broker.name, &broker.version) && *other_text == text
+        };
+        if !known.iter().any(same) {
+            known.push((broker, text));
+        }
+    }
+    let mut out = String::from("<section>\n<h2>Brokers and their configurations</h2>\n");
+    known.iter().for_each(|(broker, _)| out.push_str(&page::configuration(broker)));
+    out.push_str("</section>\n");
+    out
+}
+
+/// The configuration without the port, which is another one each time.
+fn without_port(broker: &Broker) -> String {
+    match broker.address.rsplit_once(':') {
+        Some((_, port)) if !port.is_empty() => broker.configuration.replace(port, "PORT"),
+        _ => broker.configuration.clone(),
+    }
+}

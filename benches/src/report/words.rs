@@ -1,0 +1,325 @@
+//! Figures and findings in words, the same in every kind of report.
+
+use crate::compare::{Better, Measure};
+use crate::record::{Missing, NoteKind, Run, Summary, Totals};
+
+/// A whole number with its thousands apart.
+pub fn count(value: u64) -> String {
+    let digits = value.to_string();
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A number with three significant digits.
+pub fn figure(value: f64) -> String {
+    if !value.is_finite() {
+        return "–".to_owned();
+    }
+    let size = if value == 0.0 { 0 } else { value.abs().log10().floor() as i32 };
+    if size >= 2 {
+        let unit = 10f64.powi(size - 2);
+        let rounded = (value.abs() / unit).round() * unit;
+        let sign = if value < 0.0 { "−" } else { "" };
+        return format!("{sign}{}", count(rounded as u64));
+    }
+    let decimals = (2 - size).clamp(0, 6) as usize;
+    let digits = format!("{value:.decimals$}");
+    let digits = digits.trim_end_matches('0').trim_end_matches('.');
+    // what rounds to nothing is not nothing
+    if value != 0.0 && digits == "0" { "<0.000001".to_owned() } else { digits.to_owned() }
+}
+
+/// A number with its unit.
+pub fn quantity(value: f64, unit: &str) -> String {
+    let space = if unit.is_empty() || unit.starts_with('/') || unit == "%" { "" } else { " " };
+    format!("{}{space}{unit}", figure(value))
+}
+
+/// The median, or `none` of something that is counted.
+pub fn median(measure: &Measure, summary: &Summary) -> String {
+    let counted = matches!(measure.name, "lost" | "lost_share" | "duplicates" | "out_of_order" | "waiting");
+    if counted && summary.median == 0.0 { "none".to_owned() } else { figure(summary.median) }
+}
+
+/// The range of repetitions, if there is one.
+pub fn range(summary: &Summary) -> Option<String> {
+    let (low, high) = (figure(summary.low), figure(summary.high));
+    (low != high).then(|| format!("{low} to {high}"))
+}
+
+/// Measures of which more or less is good or bad by itself. More accepted is no merit (it may be lost), and neither is
+/// less memory for less work.
+const JUDGED: [&str; 7] = ["delivered", "p50", "p99", "max", "lost_share", "duplicates", "out_of_order"];
+
+/// What a comparison rests on.
+#[derive(Debug, Clone, Copy)]
+pub struct Ground {
+    /// Both brokers ran more than once, so that there are ranges.
+    pub repeated: bool,
+    /// The broker lost nothing.
+    pub lossless: bool,
+}
+
+/// How a broker's figure compares with the first broker's, in words that claim no more than the ranges allow. A broker
+/// that lost messages is not praised for the latency of the others.
+pub fn comparison(
+    measure: &Measure,
+    summary: &Summary,
+    first: Option<&Summary>,
+    ground: Ground,
+) -> Option<String> {
+    let first = first?;
+    let ratio = summary.ratio.map(|ratio| format!("{}×", figure(ratio)));
+    let overlap = summary.low <= first.high && summary.high >= first.low;
+    let better = match measure.better {
+        Better::Higher => summary.median > first.median,
+        Better::Lower => summary.median < first.median,
+    };
+    let judged =
+        ground.repeated && JUDGED.contains(&measure.name) && (ground.lossless || measure.unit != "ms");
+    match ratio {
+        Some(same) if same == "1×" => Some("the same".to_owned()),
+        Some(ratio) if overlap && ground.repeated => Some(format!("{ratio}, ranges overlap")),
+        Some(ratio) if judged => Some(format!("{ratio}, {}", if better { "better" } else { "worse" })),
+        None if judged && !overlap => Some(if better { "better" } else { "worse" }.to_owned()),
+        ratio => ratio,
+    }
+}
+
+/// A length of time.
+pub fn duration(seconds: f64) -> String {
+    if seconds < 120.0 {
+        return quantity(seconds, "s");
+    }
+    let whole = seconds.round() as u64;
+    format!("{} min {} s", count(whole / 60), whole % 60)
+}
+
+/// An amount of memory.
+pub fn memory(bytes: u64) -> String {
+    let bytes = bytes as f64;
+    if bytes >= 1e9 { quantity(bytes / 1e9, "GB") } else { quantity(bytes / 1e6, "MB") }
+}
+
+/// Several things in a row: `a, b and c`.
+pub fn list(things: &[String]) -> String {
+    match things {
+        [] => String::new(),
+        [one] => one.clone(),
+        [before @ .., last] => format!("{} and {last}", before.join(", ")),
+    }
+}
+
+/// What became of the messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// Whether a reader should worry.
+    pub good: bool,
+    /// In a few words.
+    pub short: String,
+    /// In sentences.
+    pub long: String,
+}
+
+/// What became of the messages in these repetitions of one broker. Never better than the worst of them.
+pub fn finding(runs: &[Run]) -> Finding {
+    let totals = sum(runs);
+    let cut = runs.iter().filter(|run| run.error.is_some()).count();
+    let unchecked = runs.iter().flat_map(|run| &run.notes).any(|note| note.kind == NoteKind::Check);
+    let mut wrong = wrongs(&totals);
+    match runs {
+        [Run { error: Some(error), .. }] => {
+            wrong.push(format!("cut short ({})", error.trim_end_matches('.')))
+        }
+        _ if cut > 0 => wrong.push(format!("{cut} of them cut short")),
+        _ => {}
+    }
+    if totals.delivered == 0 {
+        wrong.insert(0, "nothing was delivered".to_owned());
+    }
+    if unchecked {
+        wrong.push("not everything could be checked".to_owned());
+    }
+    let behind = if runs.len() == 1 { String::new() } else { format!("In {}: ", plural(runs.len(), "run")) };
+    // a refusal is no loss: the publisher knows
+    let refused = match totals.refused {
+        0 => String::new(),
+        refused => format!("; {} were refused with a reason", count(refused)),
+    };
+    let (good, short, long) = if runs.is_empty() {
+        (false, "no result".to_owned(), "No run gave a result.".to_owned())
+    } else if wrong.is_empty() {
+        let long = format!("{behind}every accepted message was delivered once and in order{refused}.");
+        (true, "nothing lost".to_owned(), long)
+    } else {
+        (false, short(&wrong, cut), format!("{behind}{}{refused}.", list(&wrong)))
+    };
+    Finding { good, short, long: capital(&long) }
+}
+
+/// What a kind of note means, as a heading and a sentence; none for those that only inform.
+pub fn warning(kind: NoteKind) -> Option<(&'static str, &'static str)> {
+    match kind {
+        NoteKind::GeneratorLimited => Some((
+            "Generator limited",
+            "The generator could not send what was meant to be sent: what it measured is a lower bound.",
+        )),
+        NoteKind::MachineSaturated => Some((
+            "Machine saturated",
+            "Generator and broker shared processors that had nothing left: each would do better alone.",
+        )),
+        NoteKind::Check => {
+            Some(("Check not complete", "Loss, duplicates or order could not be checked for every message."))
+        }
+        NoteKind::Relay | NoteKind::Info => None,
+    }
+}
+
+/// Who could not take part, and where.
+pub fn missing(missing: &Missing) -> String {
+    match &missing.scenario {
+        None => format!("{} did not take part", missing.broker),
+        Some(scenario) => format!("{} could not run {scenario}", missing.broker),
+    }
+}
+
+/// `1 run`, `2 runs`.
+pub fn plural(number: usize, thing: &str) -> String {
+    format!("{} {thing}{}", count(number as u64), if number == 1 { "" } else { "s" })
+}
+
+/// The worst, without what stands in brackets.
+fn short(wrong: &[String], cut: usize) -> String {
+    match wrong {
+        [only] if only.ends_with("cut short") => format!("{} cut short", plural(cut, "run")),
+        [worst, ..] => worst.split(" (").next().unwrap_or_default().to_owned(),
+        [] => String::new(),
+    }
+}
+
+fn sum(runs: &[Run]) -> Totals {
+    let mut sum = Totals::default();
+    for Run { totals, .. } in runs {
+        sum.expected = sum.expected.saturating_add(totals.expected);
+        sum.delivered = sum.delivered.saturating_add(totals.delivered);
+        sum.lost = sum.lost.saturating_add(totals.lost);
+        sum.duplicates = sum.duplicates.saturating_add(totals.duplicates);
+        sum.out_of_order = sum.out_of_order.saturating_add(totals.out_of_order);
+        sum.foreign = sum.foreign.saturating_add(totals.foreign);
+        sum.refused = sum.refused.saturating_add(totals.refused);
+        sum.failed_connects = sum.failed_connects.saturating_add(totals.failed_connects);
+        sum.disconnects = sum.disconnects.saturating_add(totals.disconnects);
+    }
+    sum
+}
+
+/// Everything that went wrong, the worst first.
+fn wrongs(totals: &Totals) -> Vec<String> {
+    let of = |part: u64, whole: u64| {
+        let share = 100.0 * part as f64 / whole.max(1) as f64;
+        format!("{} ({} of {})", quantity(share, "%"), count(part), count(whole))
+    };
+    let some = |number: u64, words: &str| (number > 0).then(|| format!("{} {words}", count(number)));
+    let lost = (totals.lost > 0).then(|| format!("lost {}", of(totals.lost, totals.expected)));
+    let others = [
+        some(totals.duplicates, "duplicates"),
+        some(totals.out_of_order, "out of order"),
+        some(totals.foreign, "foreign or unreadable"),
+        some(totals.disconnects, "connections broken"),
+        some(totals.failed_connects, "connection attempts failed"),
+    ];
+    lost.into_iter().chain(others.into_iter().flatten()).collect()
+}
+
+/// The same words with a capital letter.
+pub fn capital(words: &str) -> String {
+    let mut letters = words.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::MEASURES;
+    use crate::record::Note;
+
+    #[test]
+    fn numbers_read_well() {
+        let cases = [
+            (0.0, "0"),
+            (0.0123, "0.0123"),
+            (1.0, "1"),
+            (9.876, "9.88"),
+            (99.96, "100"),
+            (123_456.0, "123,000"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(figure(value), text);
+        }
+        assert_eq!(figure(f64::NAN), "–");
+        assert_eq!(figure(1e-9), "<0.000001");
+        assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(quantity(96_123.0, "/s"), "96,100/s");
+        assert_eq!(quantity(2.5, "ms"), "2.5 ms");
+    }
+
+    fn run(lost: u64, duplicates: u64) -> Run {
+        let totals = Totals {
+            expected: 100,
+            delivered: 100 - lost + duplicates,
+            lost,
+            duplicates,
+            ..Totals::default()
+        };
+        Run { totals, ..Run::default() }
+    }
+
+    #[test]
+    fn one_bad_run_spoils_the_finding() {
+        assert!(finding(&[run(0, 0), run(0, 0)]).good);
+        let bad = finding(&[run(0, 0), run(50, 3)]);
+        assert!(!bad.good);
+        assert_eq!(bad.short, "lost 25%");
+        assert_eq!(bad.long, "In 2 runs: lost 25% (50 of 200) and 3 duplicates.");
+    }
+
+    #[test]
+    fn no_result_and_no_check_are_no_praise() {
+        assert!(!finding(&[]).good);
+        assert!(!finding(&[Run::default()]).good, "nothing delivered");
+        let note = Note { kind: NoteKind::Check, text: "the list was full".to_owned() };
+        assert!(!finding(&[Run { notes: vec![note], ..run(0, 0) }]).good);
+        assert!(!finding(&[Run { error: Some("closed".to_owned()), ..run(0, 0) }]).good);
+    }
+
+    #[test]
+    fn a_difference_is_claimed_only_when_the_ranges_are_apart() {
+        let summary = |low, median, high, ratio| Summary { median, low, high, ratio };
+        let first = summary(90.0, 100.0, 110.0, None);
+        let of = |name: &str, other: &Summary, lossless: bool| {
+            let measure = MEASURES.iter().find(|measure| measure.name == name);
+            measure
+                .and_then(|measure| {
+                    comparison(measure, other, Some(&first), Ground { repeated: true, lossless })
+                })
+                .unwrap_or_default()
+        };
+        let slower = summary(10.0, 50.0, 80.0, Some(0.5));
+        assert_eq!(of("delivered", &slower, true), "0.5×, worse");
+        assert_eq!(of("p99", &slower, true), "0.5×, better");
+        assert_eq!(of("p99", &slower, false), "0.5×", "the late ones may be lost");
+        assert_eq!(of("accepted", &slower, true), "0.5×", "no merit and no fault");
+        assert_eq!(of("delivered", &summary(50.0, 80.0, 95.0, Some(0.8)), true), "0.8×, ranges overlap");
+        assert_eq!(of("delivered", &summary(95.0, 100.0, 120.0, Some(1.0)), true), "the same");
+        let once = Ground { repeated: false, lossless: true };
+        let delivered = MEASURES.iter().find(|measure| measure.name == "delivered");
+        let found = delivered.and_then(|measure| comparison(measure, &slower, Some(&first), once));
+        assert_eq!(found.as_deref(), Some("0.5×"), "one run proves nothing");
+    }
+}

@@ -1,0 +1,428 @@
+//! One run: everybody connects, devices send, consumers take, and afterwards all is accounted for.
+
+mod fleet;
+mod sampler;
+mod verdict;
+
+use std::io::{IsTerminal, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use self::fleet::Fleet;
+use self::sampler::Sampler;
+use crate::clock::{Clock, Nanos, SECOND};
+use crate::peers::Peer;
+use crate::process;
+use crate::record::{Broker, FORMAT, Interval, Note, NoteKind, Run};
+use crate::relay::{Plan, Relay};
+use crate::scenario::{Action, EventSettings, Loaded, Scenario, Side};
+use crate::stats::{distribution, get, in_short, merge, percentiles};
+use crate::transport::{self, Route};
+use crate::world::{Shared, Stage, Wants, World};
+
+/// How often patterns, schedules and events are looked at.
+const STEP: Nanos = SECOND / 20;
+/// Nothing more is expected when nothing came for so long.
+const QUIET: Nanos = 2 * SECOND;
+/// How long tasks may take to end.
+const PARTING: Duration = Duration::from_secs(5);
+
+/// Whether somebody wants the run to end.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Cuts the run short, and every run after it; what was measured is kept.
+pub fn interrupt() {
+    INTERRUPTED.store(true, Relaxed);
+}
+
+/// Whether somebody wants all runs to end.
+pub fn is_interrupted() -> bool {
+    INTERRUPTED.load(Relaxed)
+}
+
+/// Who is measured.
+pub struct Target {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The name in its certificate.
+    pub host: String,
+    /// Who it is.
+    pub broker: Broker,
+    /// Its process, if it is known.
+    pub pid: Option<u32>,
+    /// The authorities that sign its certificate, PEM.
+    pub authorities: Option<Vec<u8>>,
+    /// The process, if it was started here.
+    pub peer: Option<Peer>,
+}
+
+impl Target {
+    /// One that was there before.
+    pub fn there(address: SocketAddr, host: &str, pid: Option<u32>) -> Self {
+        let broker = Broker { name: "target".to_owned(), address: address.to_string(), ..Broker::default() };
+        Self { address, host: host.to_owned(), broker, pid, authorities: None, peer: None }
+    }
+}
+
+/// Runs a scenario once. There is always a result: if something cuts the run short, it says what.
+pub async fn run(loaded: &Loaded, target: &mut Target, repetition: u32) -> Run {
+    let (started_unix, started) = process::wall_clock();
+    let mut result = Run {
+        format: FORMAT,
+        scenario: loaded.scenario.name.clone(),
+        about: loaded.scenario.about.clone(),
+        scenario_file: loaded.text.clone(),
+        broker: target.broker.clone(),
+        repetition,
+        started_unix,
+        started,
+        machine: process::machine(),
+        generator: env!("CARGO_PKG_VERSION").to_owned(),
+        ..Run::default()
+    };
+    match Experiment::prepare(&loaded.scenario, target).await {
+        Ok(experiment) => experiment.run(target, &mut result).await,
+        Err(error) => result.error = Some(error),
+    }
+    result
+}
+
+struct Experiment {
+    world: Shared,
+    fleet: Fleet,
+    sampler: Sampler,
+    relay: Option<Relay>,
+    events: Vec<EventSettings>,
+    progress: Progress,
+    /// The last time that anything went forward, and what was counted then.
+    forward: (Nanos, u64),
+    next_sample: Nanos,
+}
+
+impl Experiment {
+    async fn prepare(scenario: &Scenario, target: &Target) -> Result<Self, String> {
+        let direct = route(scenario, target)?;
+        let relay = match &scenario.relay {
+            Some(settings) => Some(start_relay(settings, target.address).await?),
+            None => None,
+        };
+        let through = |side: Side| match (&relay, scenario.relay.map(|relay| relay.side)) {
+            (Some(relay), Some(chosen)) if chosen == side || chosen == Side::Both => {
+                Route { address: relay.address, ..direct.clone() }
+            }
+            _ => direct.clone(),
+        };
+        let clock = Clock::start().map_err(|error| format!("cannot start a thread: {error}"))?;
+        let run = (process::wall_clock().0 as u32).wrapping_mul(2_654_435_761) ^ std::process::id();
+        let world =
+            World::new(clock, run, scenario.clone(), through(Side::Devices), through(Side::Consumers));
+        let world: Shared = Arc::new(world);
+        probe(&world).await?;
+        let mut events = scenario.events.clone();
+        events.sort_by(|a, b| b.at.total_cmp(&a.at));
+        Ok(Self {
+            fleet: Fleet::start(&world)?,
+            sampler: Sampler::new(&world, target.pid),
+            progress: Progress::new(&scenario.name, &target.broker.name),
+            forward: (world.clock.now(), 0),
+            next_sample: world.clock.now(),
+            world,
+            relay,
+            events,
+        })
+    }
+
+    async fn run(mut self, target: &mut Target, result: &mut Run) {
+        result.error = self.measure(target, result).await.err();
+        let measured = self.sampler.end();
+        self.drain(result).await;
+        self.progress.finish();
+        self.fleet.quit();
+        let expected: u32 = self.world.scenario.classes.iter().map(|class| class.devices).sum();
+        let done = self.fleet.join(PARTING).await;
+        let (totals, classes) = verdict::totals(&self.world, &done, &self.sampler.classes);
+        result.notes.extend(verdict::notes(&self.world, measured.as_ref(), done.len() == expected as usize));
+        if let Some(relay) = &self.relay {
+            result.notes.push(Note { kind: NoteKind::Relay, text: what_it_did(relay) });
+        }
+        if let Some(measured) = measured {
+            result.duration = measured.duration;
+            result.rates = measured.rates;
+            result.broker_use = measured.broker;
+            result.generator_use = measured.generator;
+        }
+        let mut all = distribution();
+        self.sampler.classes.iter().for_each(|class| merge(&mut all, class));
+        result.latency = in_short(&all);
+        result.percentiles = percentiles(&all);
+        result.totals = totals;
+        result.classes = classes;
+        result.intervals = self.sampler.intervals;
+        self.world.clock.close();
+    }
+
+    /// Connects, warms up and measures.
+    async fn measure(&mut self, target: &mut Target, result: &mut Run) -> Result<(), String> {
+        let begun = self.world.clock.now();
+        let connected = self.connect().await;
+        result.connect_seconds = (self.world.clock.now() - begun) as f64 / SECOND as f64;
+        connected?;
+        let now = self.world.clock.now();
+        self.fleet.devices_do(Stage::Active, now);
+        self.forward.0 = now;
+        self.sample(false);
+        let warm = now + (self.world.scenario.warmup * SECOND as f64) as Nanos;
+        self.go_on(warm, target, false).await?;
+        self.sample(false);
+        self.sampler.begin(&self.world);
+        let end = self.world.time_of(1.0);
+        let measured = self.go_on(end, target, true).await;
+        self.sample(true);
+        measured
+    }
+
+    async fn connect(&mut self) -> Result<(), String> {
+        let consumers = self.fleet.call_consumers(self.world.clock.now());
+        self.wait(|world| world.counts.consumers.load(Relaxed) >= consumers).await?;
+        let now = self.world.clock.now();
+        let devices = self.fleet.wanted_devices(now);
+        self.fleet.devices_do(Stage::Ready, now);
+        self.wait(|world| world.counts.devices.load(Relaxed) >= devices).await
+    }
+
+    /// Waits for a state while connecting.
+    async fn wait(&mut self, reached: impl Fn(&World) -> bool) -> Result<(), String> {
+        while !reached(&self.world) {
+            self.world.clock.sleep(Duration::from_millis(2)).await;
+            self.look_for_progress()?;
+        }
+        Ok(())
+    }
+
+    /// Lets time pass until `end`.
+    async fn go_on(&mut self, end: Nanos, target: &mut Target, measured: bool) -> Result<(), String> {
+        let interval = (self.world.scenario.interval * SECOND as f64) as Nanos;
+        loop {
+            let now = self.world.clock.now();
+            if now >= end {
+                return Ok(());
+            }
+            self.world.clock.sleep_until((now + STEP).min(end).min(self.next_sample.max(now))).await;
+            let now = self.world.clock.now();
+            self.fleet.update(now);
+            self.happen(now, target).await?;
+            self.look_for_progress()?;
+            // One at the very end would be a second one.
+            if now >= self.next_sample && end.saturating_sub(now) > interval / 2 {
+                self.sample(measured);
+            }
+        }
+    }
+
+    fn sample(&mut self, measured: bool) {
+        let interval = self.sampler.sample(&self.world, measured);
+        self.next_sample = self.world.clock.now() + (self.world.scenario.interval * SECOND as f64) as Nanos;
+        self.progress.show(&interval);
+    }
+
+    /// Does what the scenario wants to happen now.
+    async fn happen(&mut self, now: Nanos, target: &mut Target) -> Result<(), String> {
+        while let Some(event) = self.events.pop() {
+            if self.world.time_of(event.at) > now {
+                self.events.push(event);
+                return Ok(());
+            }
+            let who = event.who.as_deref();
+            match (event.action, &self.relay, &mut target.peer) {
+                (Action::DropDevices, _, _) => self.fleet.drop_devices(who, event.share),
+                (Action::DropConsumers, _, _) => self.fleet.drop_consumers(who, event.share),
+                (Action::StopRelay, Some(relay), _) => relay.stop(),
+                (Action::ResumeRelay, Some(relay), _) => relay.resume(),
+                (Action::StopRelay | Action::ResumeRelay, None, _) => {
+                    return Err("there is no relay".to_owned());
+                }
+                (Action::RestartBroker, _, Some(peer)) => {
+                    peer.restart().await.map_err(|error| error.to_string())?;
+                    target.pid = Some(peer.pid());
+                    self.sampler.set_broker(target.pid);
+                }
+                (Action::RestartBroker, _, None) => {
+                    return Err("a target that was not started here can't be restarted".to_owned());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails if nothing at all went forward for too long, or somebody wants it to end.
+    fn look_for_progress(&mut self) -> Result<(), String> {
+        if is_interrupted() {
+            return Err("interrupted".to_owned());
+        }
+        let counts = &self.world.counts;
+        let sum = get(&counts.accepted)
+            + get(&counts.delivered)
+            + get(&counts.connects)
+            + u64::from(counts.consumers.load(Relaxed));
+        let now = self.world.clock.now();
+        if sum != self.forward.1 {
+            self.forward = (now, sum);
+        }
+        let patience = self.world.scenario.patience;
+        if ((now - self.forward.0) as f64) < patience * SECOND as f64 {
+            return Ok(());
+        }
+        let (devices, consumers) = (counts.devices.load(Relaxed), counts.consumers.load(Relaxed));
+        let trouble = self.world.trouble.lock().clone();
+        let words = trouble.map(|words| format!("; the last trouble: {words}")).unwrap_or_default();
+        Err(if get(&counts.disconnects) > 0 && (devices == 0 || consumers == 0) {
+            format!("the target closed its connections, and nothing went forward for {patience} s{words}")
+        } else {
+            format!(
+                "the target takes and delivers nothing: no message, no connection for {patience} s \
+                 ({devices} devices and {consumers} consumers are connected){words}"
+            )
+        })
+    }
+
+    /// Waits until all that was accepted is delivered, or nothing comes any more.
+    async fn drain(&mut self, result: &mut Run) {
+        let begun = self.world.clock.now();
+        // A run that was cut short has nothing to wait for but what is on its way.
+        let longest = if result.error.is_some() { 1.0 } else { self.world.scenario.drain };
+        let end = begun + (longest * SECOND as f64) as Nanos;
+        self.fleet.devices_do(Stage::Finish, begun);
+        self.world.draining.store(true, Relaxed);
+        let (mut last, mut counted) = (begun, 0);
+        loop {
+            self.world.clock.sleep(Duration::from_millis(10)).await;
+            let now = self.world.clock.now();
+            let sum = get(&self.world.counts.delivered) + get(&self.world.counts.accepted);
+            if sum != counted {
+                (last, counted) = (now, sum);
+            }
+            // One more look after all is there: a duplicate may follow.
+            let quiet = now - last;
+            let complete = self.world.waiting() == 0 && self.fleet.is_settled() && quiet > SECOND / 5;
+            if complete || quiet > QUIET || now >= end {
+                break;
+            }
+            if now >= self.next_sample {
+                self.sample(false);
+            }
+        }
+        self.sample(false);
+        result.drain_seconds = (last - begun) as f64 / SECOND as f64;
+        if self.world.clock.now() >= end && self.world.waiting() > 0 && result.error.is_none() {
+            let text = format!(
+                "{} deliveries were still owed when waiting ended after {longest} s",
+                self.world.waiting()
+            );
+            result.notes.push(Note { kind: NoteKind::Check, text });
+        }
+    }
+}
+
+/// Tries one connection, so that what is wrong with all of them is told at once.
+async fn probe(world: &World) -> Result<(), String> {
+    let wants = Wants {
+        version: world.scenario.version,
+        persistent: false,
+        receive_maximum: None,
+        chunk: 1024,
+        receive_buffer: None,
+    };
+    let route = &world.device_route;
+    match world.open(route, "probe", &wants).await {
+        Ok((link, _)) => {
+            link.close().await;
+            world.counts.connects.store(0, Relaxed);
+            Ok(())
+        }
+        Err(error) => Err(format!("cannot connect to {}: {error}", route.address)),
+    }
+}
+
+fn route(scenario: &Scenario, target: &Target) -> Result<Route, String> {
+    let mut tls = None;
+    if scenario.transport.is_secure() {
+        let authorities = match (&scenario.ca, &target.authorities) {
+            (Some(path), _) => std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?,
+            (None, Some(authorities)) => authorities.clone(),
+            (None, None) => {
+                return Err("the scenario's ca must name the authorities that sign the target's certificate"
+                    .to_owned());
+            }
+        };
+        tls = Some(transport::trust(&authorities).map_err(|error| format!("the authorities: {error}"))?);
+    }
+    Ok(Route { address: target.address, host: target.host.clone(), kind: scenario.transport, tls })
+}
+
+async fn start_relay(settings: &crate::scenario::RelaySettings, target: SocketAddr) -> Result<Relay, String> {
+    let plan = Plan {
+        drop: settings.drop,
+        repeat: settings.repeat,
+        swap: settings.swap,
+        seed: settings.seed,
+        towards_broker: settings.side == Side::Devices,
+    };
+    Relay::start(target, plan).await.map_err(|error| format!("cannot start the relay: {error}"))
+}
+
+fn what_it_did(relay: &Relay) -> String {
+    let deeds = &relay.deeds;
+    format!(
+        "of {} messages the relay dropped {}, repeated {} and swapped {}",
+        get(&deeds.seen),
+        get(&deeds.dropped),
+        get(&deeds.repeated),
+        get(&deeds.swapped)
+    )
+}
+
+/// A line that is written over, on a terminal.
+struct Progress {
+    name: String,
+    terminal: bool,
+    shown: f64,
+}
+
+impl Progress {
+    fn new(scenario: &str, broker: &str) -> Self {
+        Self {
+            name: format!("{scenario}, {broker}"),
+            terminal: std::io::stderr().is_terminal(),
+            shown: f64::MIN,
+        }
+    }
+
+    fn show(&mut self, interval: &Interval) {
+        if !self.terminal || (interval.t - self.shown).abs() < 0.9 {
+            return;
+        }
+        self.shown = interval.t;
+        let rate = |count: u64| count as f64 / interval.length.max(1e-9);
+        let line = format!(
+            "\r\x1b[K{}: {:5.1} s  sent {:.0}/s  delivered {:.0}/s  waiting {}  p99 {}  devices {}  consumers {}",
+            self.name,
+            interval.t,
+            rate(interval.sent),
+            rate(interval.delivered),
+            interval.waiting,
+            interval.p99.map_or("-".to_owned(), |p99| format!("{p99:.1} ms")),
+            interval.devices,
+            interval.consumers
+        );
+        // A run that nobody can watch is still worth finishing.
+        let _ = std::io::stderr().write_all(line.as_bytes());
+    }
+
+    fn finish(&self) {
+        if self.terminal {
+            let _ = std::io::stderr().write_all(b"\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What the tests share: the gateway in this process, and targets that misbehave.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, dead_code)]
+
+pub mod advisor;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use tidegate::config::Settings;
+use tidegate::gateway::Gateway;
+use tidegate::listen::Listeners;
+use tidegate_bench::record::Run;
+use tidegate_bench::run::{Target, run};
+use tidegate_bench::scenario::{Loaded, Scenario};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Starts the gateway in this process on a free port.
+pub async fn gateway() -> SocketAddr {
+    let mut settings = Settings::default();
+    settings.listen.mqtt = vec!["127.0.0.1:0".parse().unwrap()];
+    let gateway = Gateway::builder(settings.clone()).build().unwrap();
+    let listeners = Listeners::bind(&settings.listen, None, settings.session.max_packet_size).unwrap();
+    let address = listeners.local_addresses()[0].1;
+    tokio::spawn(listeners.run(move |stream| gateway.clone().serve(stream), std::future::pending::<()>()));
+    address
+}
+
+/// A scenario from its text.
+pub fn scenario(text: &str) -> Loaded {
+    Loaded { scenario: Scenario::parse("test", text, None).unwrap(), text: text.to_owned() }
+}
+
+/// Runs a scenario against an address.
+pub async fn run_against(address: SocketAddr, text: &str) -> Run {
+    run(&scenario(text), &mut Target::there(address, "localhost", None), 1).await
+}
+
+/// What a misbehaving target does after so many messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whim {
+    /// Closes every connection and listens no more.
+    Close,
+    /// Reads nothing any more.
+    StopReading,
+}
+
+/// A target that acknowledges messages until it has a whim.
+pub async fn moody(whim: Whim, after: u64) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let count = Arc::new(AtomicU64::new(0));
+    tokio::spawn(async move {
+        let mut clients = tokio::task::JoinSet::new();
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => {
+                    let Ok((stream, _)) = accepted else { return };
+                    clients.spawn(serve(stream, whim, after, count.clone()));
+                }
+                Some(ended) = clients.join_next() => {
+                    if ended.unwrap_or(false) {
+                        // Dropping the set and the listener closes everything.
+                        return;
+                    }
+                }
+            }
+        }
+    });
+    address
+}
+
+/// Serves one client; true when it is time to close all of them.
+async fn serve(mut stream: TcpStream, whim: Whim, after: u64, count: Arc<AtomicU64>) -> bool {
+    let mut input = Vec::new();
+    loop {
+        if count.load(Relaxed) >= after {
+            match whim {
+                Whim::Close => return true,
+                Whim::StopReading => std::future::pending::<()>().await,
+            }
+        }
+        if !matches!(stream.read_buf(&mut input).await, Ok(size) if size > 0) {
+            return false;
+        }
+        let mut output = Vec::new();
+        while let Ok(Some(packet)) = tidegate_bench::codec::packet(&input) {
+            match packet.first >> 4 {
+                1 => output.extend([0x20, 2, 0, 0]),
+                3 if packet.first & 6 == 0 => {
+                    count.fetch_add(1, Relaxed);
+                }
+                3 => {
+                    count.fetch_add(1, Relaxed);
+                    let topic = usize::from(packet.body[0]) << 8 | usize::from(packet.body[1]);
+                    output.extend([0x40, 2, packet.body[2 + topic], packet.body[3 + topic]]);
+                }
+                8 => output.extend([0x90, 3, packet.body[0], packet.body[1], 0]),
+                _ => {}
+            }
+            let size = packet.size;
+            input.drain(..size);
+        }
+        if stream.write_all(&output).await.is_err() {
+            return false;
+        }
+    }
+}

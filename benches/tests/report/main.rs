@@ -1,0 +1,189 @@
+//! The reports: what they say, that nothing from outside becomes markup, and how the page looks in a real browser.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod browser;
+mod fixture;
+mod layout;
+
+use browser::{Area, Browser, Picture};
+use layout::{Layout, layouts};
+use tidegate_bench::record::{Comparison, Run};
+use tidegate_bench::report::{html, markdown, run_html, run_markdown};
+
+const PHONE: u32 = 360;
+const DESK: u32 = 1200;
+const PAPER: [u8; 3] = [0xff, 0xff, 0xff];
+const INK: [u8; 3] = [0x1d, 0x23, 0x29];
+/// The colours of the first four brokers, as `page.css` has them.
+const COLOURS: [[u8; 3]; 4] =
+    [[0x00, 0x68, 0xa8], [0xc6, 0x53, 0x00], [0x00, 0x80, 0x5d], [0xa6, 0x4a, 0x86]];
+
+/// What would run or break the page if it were not escaped, and is too long for a phone.
+const HOSTILE: &str = "</title></pre></style><script>document.body.remove()</script><img src=x onerror=\"document.body.remove()\">'\"&lt;|\n|`]*__wwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwww";
+
+#[test]
+fn the_page_needs_nothing_from_elsewhere() {
+    for page in [html(&fixture::comparison()), run_html(&fixture::run())] {
+        for outside in ["<script", "<link", "src=", "href=", "url(", "@import", "http:", "https:"] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+    }
+}
+
+#[test]
+fn losses_errors_and_limits_are_said_in_words() {
+    let comparison = fixture::comparison();
+    for report in [html(&comparison), markdown(&comparison)] {
+        for words in [
+            "emqx did not take part",
+            "lost 87.1% (1,359,000 of 1,560,000)",
+            "1 of them cut short",
+            "the broker closed 4 of 9 connections",
+            "Generator limited",
+            "Machine saturated",
+            "late by more than 10 ms for 3%",
+        ] {
+            assert!(report.contains(words), "{words}");
+        }
+    }
+    for report in [run_html(&fixture::run()), run_markdown(&fixture::run())] {
+        assert!(report.contains("Lost 87.1% (434,880 of 499,200)"));
+    }
+}
+
+#[test]
+fn nothing_makes_a_report_too() {
+    for report in [html(&Comparison::default()), run_html(&Run::default())] {
+        assert!(report.ends_with("</html>\n") && !report.contains("NaN"));
+    }
+    assert!(!markdown(&Comparison::default()).contains("NaN"));
+    assert!(run_markdown(&Run::default()).contains("Nothing was delivered"));
+}
+
+#[test]
+fn words_from_outside_stay_in_their_cell() {
+    for text in [markdown(&hostile()), run_markdown(&hostile_run())] {
+        assert!(!text.contains("<script") && !text.contains("<img"));
+        // a bar that is not escaped would make one column more
+        for table in text.split("\n\n").filter(|part| part.starts_with("| ")) {
+            let columns = |line: &str| line.replace("\\|", "").matches('|').count();
+            let first = columns(table.lines().next().unwrap());
+            assert!(table.lines().all(|line| columns(line) == first), "{table}");
+        }
+    }
+}
+
+#[test]
+fn the_page_fits_and_shows_what_was_measured_in_a_real_browser() {
+    let browser = Browser::new();
+    let page = html(&fixture::comparison());
+    let (single, bad, bad_single) = (run_html(&fixture::run()), html(&hostile()), run_html(&hostile_run()));
+    let pages = [
+        (&*page, PHONE),
+        (&*page, DESK),
+        (&*single, PHONE),
+        (&*single, DESK),
+        (&*bad, PHONE),
+        (&*bad_single, PHONE),
+    ];
+    let found = layouts(&browser, &pages);
+    for (layout, (_, width)) in found.iter().zip(pages) {
+        assert_eq!(layout.width, f64::from(width));
+        assert!(layout.full_width <= layout.width, "scrolls to {}: {:?}", layout.full_width, layout.beyond);
+        assert!(layout.beyond.is_empty(), "beyond the edge at {width}: {:?}", layout.beyond);
+        assert_eq!(layout.active, 0, "something from outside became markup");
+        assert!(layout.least_text >= 9.0, "text of {} pixels at {width}", layout.least_text);
+    }
+    assert!(found[4].text.contains("<script>document.body.remove()"), "what is hostile is shown as text");
+    assert!(found[0].text.contains("lost 87.1%"));
+
+    for layout in &found[..2] {
+        let picture = browser.picture(&page, layout.width as u32, layout.full_height as u32);
+        assert_eq!((picture.width, picture.height), (layout.width as usize, layout.full_height as usize));
+        check_picture(&picture, layout);
+    }
+    check_print(&browser.print(&page));
+}
+
+/// It has paper and ink, and the plots of both scenarios have the lines of all brokers where they should be.
+fn check_picture(picture: &Picture, layout: &Layout) {
+    let all = picture.width * picture.height;
+    assert!(picture.places(picture.area(), PAPER).len() > all / 2);
+    assert!(picture.places(picture.area(), INK).len() > 1000);
+    let titles: Vec<&str> = layout.plots.iter().map(|(title, _)| title.as_str()).collect();
+    let expected = ["Delivered", "Delivered", "Accepted", "Waiting", "Delay p99", "Latency"];
+    assert_eq!(titles, expected.repeat(2));
+    for (title, area) in &layout.plots {
+        for colour in COLOURS {
+            let places = picture.places(*area, colour).len();
+            assert!(places > 20, "{title} at {area:?} has {places} pixels of {colour:?}");
+        }
+    }
+    let header = Area { x: 0.0, y: 0.0, width: layout.width, height: 200.0 };
+    assert!(COLOURS.iter().all(|colour| picture.places(header, *colour).is_empty()), "colours only in plots");
+    check_heights(picture, layout);
+}
+
+/// In the first scenario the first broker delivers most and the second one least.
+fn check_heights(picture: &Picture, layout: &Layout) {
+    let bars = layout.plots[0].1;
+    let width = |colour| {
+        let xs: Vec<usize> = picture.places(bars, colour).into_iter().map(|(x, _)| x).collect();
+        xs.iter().max().unwrap() - xs.iter().min().unwrap()
+    };
+    let [first, second, third, fourth] = COLOURS.map(width);
+    assert!(first > 3 * fourth && fourth > 2 * third && third > second, "{first} {second} {third} {fourth}");
+    let lines = layout.plots[1].1;
+    let height = |colour| {
+        let mut ys: Vec<usize> = picture.places(lines, colour).into_iter().map(|(_, y)| y).collect();
+        ys.sort_unstable();
+        ys[ys.len() / 2]
+    };
+    let [first, second, _, fourth] = COLOURS.map(height);
+    assert!(first + 30 < fourth && fourth < second, "{first} {fourth} {second}");
+}
+
+fn check_print(pdf: &[u8]) {
+    let count = |what: &[u8]| pdf.windows(what.len()).filter(|window| *window == what).count();
+    assert!(pdf.starts_with(b"%PDF-"));
+    let pages = count(b"/Type /Page\n");
+    assert!((2..=12).contains(&pages), "{pages} pages");
+    assert!(count(b"/FontFile") >= 1, "it has text");
+}
+
+fn hostile() -> Comparison {
+    let mut comparison = fixture::comparison();
+    comparison.started = HOSTILE.to_owned();
+    comparison.generator = HOSTILE.to_owned();
+    comparison.missing[0].broker = HOSTILE.to_owned();
+    comparison.missing[0].reason = HOSTILE.to_owned();
+    for part in &mut comparison.scenarios {
+        (part.scenario, part.about) = (HOSTILE.to_owned(), HOSTILE.to_owned());
+        for result in &mut part.brokers {
+            result.broker = hostile_run().broker;
+            result.runs.iter_mut().for_each(|run| *run = hostile_run());
+        }
+    }
+    comparison
+}
+
+fn hostile_run() -> Run {
+    let mut run = fixture::run();
+    let broker = &mut run.broker;
+    for text in [&mut broker.name, &mut broker.version, &mut broker.configuration, &mut broker.address] {
+        *text = HOSTILE.to_owned();
+    }
+    for text in
+        [&mut run.scenario, &mut run.about, &mut run.scenario_file, &mut run.started, &mut run.generator]
+    {
+        *text = HOSTILE.to_owned();
+    }
+    run.machine.processor = HOSTILE.to_owned();
+    run.machine.system = HOSTILE.to_owned();
+    run.error = Some(HOSTILE.to_owned());
+    run.rates.delivered = f64::MAX;
+    run.intervals[3].waiting = u64::MAX;
+    run.intervals[4].t = f64::MAX;
+    run
+}

@@ -1,0 +1,139 @@
+//! Targets and files that are not as they should be: a clear error, and what was measured until then is kept.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use common::{Whim, gateway, moody, run_against};
+use tidegate_bench::scenario::{BUILT_IN, Scenario};
+
+const SCENARIO: &str = r#"
+    name = "trouble"
+    duration = 30.0
+    warmup = 0.0
+    drain = 1.0
+    interval = 0.1
+    patience = 1.0
+    connect = { timeout = 1.0 }
+    [[class]]
+    name = "device"
+    devices = 3
+    rate = 200.0
+    qos = 1
+    topic = "trouble/%i"
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_target_that_is_not_there() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let result = run_against(address, SCENARIO).await;
+    let error = result.error.unwrap();
+    assert!(error.contains(&address.to_string()) && error.contains("refused"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_target_that_is_not_mqtt() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ =
+                tokio::io::AsyncWriteExt::write_all(&mut stream, b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+            tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+        }
+    });
+    let error = run_against(address, SCENARIO).await.error.unwrap();
+    assert!(error.contains("cannot connect"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_target_that_closes_half_way() {
+    let result = run_against(moody(Whim::Close, 200).await, SCENARIO).await;
+    let error = result.error.as_ref().unwrap();
+    assert!(error.contains("closed its connections"), "{error}");
+    assert!(result.totals.accepted >= 150 && result.totals.disconnects > 0, "{:?}", result.totals);
+    assert!(result.intervals.iter().map(|interval| interval.accepted).sum::<u64>() == result.totals.accepted);
+    assert!(result.duration < 25.0, "it was cut short");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_target_that_stops_reading_half_way() {
+    for qos in ["qos = 1", "qos = 0\npayload = 10000"] {
+        let text = SCENARIO.replace("qos = 1", qos);
+        let result = run_against(moody(Whim::StopReading, 200).await, &text).await;
+        let error = result.error.as_ref().unwrap();
+        assert!(error.contains("takes and delivers nothing"), "{error}");
+        assert!(result.totals.accepted >= 150, "{:?}", result.totals);
+        assert!(!result.intervals.is_empty());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_that_stops_half_way() {
+    let text = format!(
+        "{SCENARIO}\n[[consumers]]\ninstances = 1\nfilter = \"trouble/#\"\n[relay]\nside = \"both\"\n\
+         [[event]]\nat = 0.02\ndo = \"stop-relay\"\n"
+    );
+    let result = run_against(gateway().await, &text).await;
+    assert!(result.error.as_ref().unwrap().contains("takes and delivers nothing"), "{:?}", result.error);
+    assert!(result.totals.delivered > 0 && result.latency.count > 0);
+}
+
+#[test]
+fn every_scenario_that_comes_with_the_program_loads_with_its_variants() {
+    for (name, text) in BUILT_IN {
+        let loaded = Scenario::load(name).unwrap();
+        assert_eq!(loaded.scenario.name, name, "file and name are the same");
+        assert_eq!(loaded.text, text);
+        assert!(!loaded.scenario.about.is_empty());
+        for variant in loaded.scenario.variants.keys() {
+            let varied = Scenario::load(&format!("{name}@{variant}")).unwrap();
+            assert_eq!(varied.scenario.name, format!("{name}@{variant}"));
+            assert_ne!(varied.scenario.about, loaded.scenario.about, "a variant says what it shows");
+        }
+    }
+}
+
+#[test]
+fn every_file_in_the_folder_comes_with_the_program() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios");
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        assert!(BUILT_IN.iter().any(|(known, _)| *known == name), "{name}");
+        assert_eq!(
+            Scenario::load(path.to_str().unwrap()).unwrap().scenario,
+            Scenario::load(name).unwrap().scenario
+        );
+    }
+}
+
+#[test]
+fn mistakes_in_a_file_are_named_with_file_key_and_value() {
+    let good = BUILT_IN[0].1;
+    for (from, to, expected) in [
+        ("duration = 5.0", "duration = 5.0\nduratoin = 6.0", &["duratoin", "unknown field"][..]),
+        ("duration = 5.0", "duration = -5.0", &["duration", "-5"]),
+        ("duration = 5.0", "duration = \"long\"", &["duration", "long"]),
+        ("qos = 1\ntopic", "qos = 3\ntopic", &["qos", "3", "sensor"]),
+        ("topic = \"fan-in/%i\"", "topic = \"fan-in/+\"", &["topic", "fan-in/+"]),
+        ("rate = 100.0", "rate = nan", &["rate", "NaN"]),
+        ("rate = 100.0", "payload = 3", &["payload", "3", "24"]),
+        ("drain = 5.0", "workload = { pattern = \"camel\" }", &["camel", "case-study"]),
+        ("drain = 5.0", "expect = { speed = [0.0, 1.0] }", &["expect.speed", "delivered"]),
+        ("drain = 5.0", "version = \"4\"", &["version", "4"]),
+        ("drain = 5.0", "event = [{ at = 0.5, do = \"dance\" }]", &["dance", "drop-devices"]),
+        ("drain = 5.0", "variant = { x = { dration = 1.0 } }", &["variant.x", "dration"]),
+        ("devices = 200", "devices = 900000", &["900000"]),
+    ] {
+        assert!(good.contains(from), "{from}");
+        let error = Scenario::parse("mine.toml", &good.replacen(from, to, 1), None).unwrap_err().to_string();
+        for part in expected.iter().chain(&["mine.toml"]) {
+            assert!(error.contains(part), "{to}: {part:?} is missing in {error}");
+        }
+    }
+    assert!(Scenario::load("no-such").unwrap_err().to_string().contains("fan-in"));
+    assert!(Scenario::load("no/such.toml").unwrap_err().to_string().contains("no/such.toml"));
+    assert!(Scenario::load("flood@nothing").unwrap_err().to_string().contains("qos0"));
+}
