@@ -6,14 +6,21 @@ use std::hint::black_box;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use criterion::{Criterion, Throughput};
 use tidegate::chain::{Candidate, Chain, Hooks};
 use tidegate_access::{Access, AccessConfig};
-use tidegate_plugin::{Client, Hook, Plugin, Publish, Refusal, Verdict};
+use tidegate_plugin::{Client, Hook, Moment, Plugin, Publish, Publisher, Refusal, Verdict};
 
-const PUBLISH: Publish<'_> =
-    Publish { topic: "plant/7/line/3/meter/1042/power", payload: &[b'7'; 64], qos: 1, retain: false };
+const PUBLISH: Publish<'_> = Publish {
+    topic: "plant/7/line/3/meter/1042/power",
+    payload: &[b'7'; 64],
+    qos: 1,
+    retain: false,
+    now: Moment::START,
+    waited: Duration::ZERO,
+};
 
 fn main() {
     let mut criterion = Criterion::default().configure_from_args();
@@ -51,7 +58,7 @@ fn hooks(plugins: Vec<Arc<dyn Plugin>>) -> Hooks {
         password: None,
         peer: SocketAddr::from(([127, 0, 0, 1], 50_000)),
         certificate: None,
-        level: 5,
+        publisher: Arc::new(Publisher::new("meter-1042".into(), None, 60, 5)),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime starts");
     match runtime.block_on(Chain::new(plugins).connect(Arc::new(candidate))) {

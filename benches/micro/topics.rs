@@ -68,6 +68,7 @@ fn tree(filters: usize) -> Tree {
 fn subscription(number: u64) -> Arc<Subscription> {
     let session = Session::new(number, format!("consumer-{number}").into());
     Arc::new(Subscription {
+        filter: "".into(),
         target: Target::Session(Arc::new(session)),
         qos: QoS::AtLeastOnce,
         no_local: false,
