@@ -24,7 +24,9 @@ impl Clock {
     /// Waits until a moment; for ever when there is none.
     pub(crate) async fn sleep_until(&self, moment: Option<Moment>) {
         match moment {
-            Some(moment) => tokio::time::sleep_until(self.start + duration(moment.since(Moment::START))).await,
+            Some(moment) => {
+                tokio::time::sleep_until(self.start + duration(moment.since(Moment::START))).await
+            }
             None => std::future::pending().await,
         }
     }

@@ -155,8 +155,19 @@ mod tests {
     #[test]
     fn bad_ones_are_refused() {
         for text in [
-            "", "broker", "http://broker", "mqtt://", "mqtt://:1883", "mqtt://a:0", "mqtt://a:70000", "mqtt://a b",
-            "mqtt://user:pass@host", "mqtt://::1", "mqtt://[x]", "ws://a/b c", "mqtt://a\r\nb",
+            "",
+            "broker",
+            "http://broker",
+            "mqtt://",
+            "mqtt://:1883",
+            "mqtt://a:0",
+            "mqtt://a:70000",
+            "mqtt://a b",
+            "mqtt://user:pass@host",
+            "mqtt://::1",
+            "mqtt://[x]",
+            "ws://a/b c",
+            "mqtt://a\r\nb",
         ] {
             assert!(Address::read(text).is_err(), "{text}");
         }

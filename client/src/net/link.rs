@@ -36,7 +36,10 @@ impl Link {
                 if tokio::spawn(keeper.run()).await.is_ok() || sender.send(Event::Down).await.is_err() {
                     return;
                 }
-                tracing::error!(client = connection.client, "the connection's task panicked and starts again");
+                tracing::error!(
+                    client = connection.client,
+                    "the connection's task panicked and starts again"
+                );
                 tokio::time::sleep(connection.reconnect.first).await;
             }
         });

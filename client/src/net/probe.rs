@@ -9,7 +9,9 @@ use std::time::Duration;
 use async_tungstenite::tungstenite::client::IntoClientRequest;
 use async_tungstenite::tungstenite::http::HeaderValue;
 use bytes::BytesMut;
-use rumqttc::v5::mqttbytes::v5::{ConnAck, Connect, ConnectProperties, Disconnect, DisconnectReasonCode, Login, Packet};
+use rumqttc::v5::mqttbytes::v5::{
+    ConnAck, Connect, ConnectProperties, Disconnect, DisconnectReasonCode, Login, Packet,
+};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -74,10 +76,10 @@ fn connect(connection: &Connection) -> Packet {
         clean_start: false,
         properties: Some(properties),
     };
-    let login = connection.credentials.as_ref().map(|(username, password)| Login {
-        username: username.clone(),
-        password: password.clone(),
-    });
+    let login = connection
+        .credentials
+        .as_ref()
+        .map(|(username, password)| Login { username: username.clone(), password: password.clone() });
     Packet::Connect(connect, None, login)
 }
 

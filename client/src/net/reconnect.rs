@@ -89,7 +89,8 @@ impl Attempts {
             return Span::from_secs_f64(place * first);
         };
         let rest = (1.0 - place) * self.window;
-        self.window = (self.window * self.settings.growth).min(self.settings.longest.as_secs_f64()).max(first);
+        self.window =
+            (self.window * self.settings.growth).min(self.settings.longest.as_secs_f64()).max(first);
         Span::from_secs_f64(rest + place * self.window)
     }
 }

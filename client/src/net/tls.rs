@@ -68,7 +68,10 @@ impl Tls {
 impl fmt::Debug for Tls {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let identity = self.identity.as_ref().map(|_| "***");
-        out.debug_struct("Tls").field("system", &self.authorities.is_empty()).field("identity", &identity).finish()
+        out.debug_struct("Tls")
+            .field("system", &self.authorities.is_empty())
+            .field("identity", &identity)
+            .finish()
     }
 }
 

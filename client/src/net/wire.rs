@@ -48,11 +48,13 @@ impl Wire {
         let transport = transport(target, tls);
         match connection.version {
             Version::V311 => {
-                let saved = saved.and_then(|saved| if let Saved::V4(saved) = saved { Some(saved) } else { None });
+                let saved =
+                    saved.and_then(|saved| if let Saved::V4(saved) = saved { Some(saved) } else { None });
                 Self::V4(Box::new(Wire4::open(connection, target, transport, saved)))
             }
             Version::V5 => {
-                let saved = saved.and_then(|saved| if let Saved::V5(saved) = saved { Some(saved) } else { None });
+                let saved =
+                    saved.and_then(|saved| if let Saved::V5(saved) = saved { Some(saved) } else { None });
                 Self::V5(Box::new(Wire5::open(connection, target, transport, saved)))
             }
         }

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use rumqttc::{
-    AsyncClient, Event as Raw, EventLoop, MqttOptions, MqttState, Outgoing, Packet, QoS, Request, SubscribeFilter,
-    SubscribeReasonCode, Transport,
+    AsyncClient, Event as Raw, EventLoop, MqttOptions, MqttState, Outgoing, Packet, QoS, Request,
+    SubscribeFilter, SubscribeReasonCode, Transport,
 };
 
 use super::address::Address;
@@ -88,7 +88,8 @@ impl Wire4 {
                 Some(Event::Message(Incoming { topic, payload: publish.payload, retain, seq: None }))
             }
             Raw::Incoming(Packet::SubAck(ack)) => {
-                let refused = ack.return_codes.iter().filter(|code| **code == SubscribeReasonCode::Failure).count();
+                let refused =
+                    ack.return_codes.iter().filter(|code| **code == SubscribeReasonCode::Failure).count();
                 Some(Event::Subscribed { refused })
             }
             Raw::Outgoing(Outgoing::Publish(id)) => Some(Event::Sent(id)),

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use rumqttc::Transport;
 use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::mqttbytes::v5::{
-    ConnAck, ConnectReturnCode, Disconnect, DisconnectReasonCode, Filter, Packet, PubAck, PubAckReason, PubRec,
-    PubRecReason, Publish, RetainForwardRule, SubscribeReasonCode,
+    ConnAck, ConnectReturnCode, Disconnect, DisconnectReasonCode, Filter, Packet, PubAck, PubAckReason,
+    PubRec, PubRecReason, Publish, RetainForwardRule, SubscribeReasonCode,
 };
 use rumqttc::v5::{
     AsyncClient, ConnectionError, Event as Raw, EventLoop, MqttOptions, MqttState, Request, StateError,

@@ -19,7 +19,8 @@ pub(crate) struct CheckRequest {
 
 /// The payload of a check.
 pub(crate) fn encode(request: &CheckRequest) -> Bytes {
-    let filters: Vec<Value> = request.filters.iter().map(|(filter, since)| one_filter(filter, since.as_deref())).collect();
+    let filters: Vec<Value> =
+        request.filters.iter().map(|(filter, since)| one_filter(filter, since.as_deref())).collect();
     json!({ "v": 1, "id": request.id, "filters": filters, "max": request.max }).to_string().into()
 }
 
@@ -70,7 +71,11 @@ impl Answer {
             None | Some(Value::Null) => Vec::new(),
             Some(updates) => updates.as_array()?.iter().map(missed).collect::<Option<_>>()?,
         };
-        let span = |key| Some(optional(&value, key, Value::as_f64)?.map(|ms| Span::from_secs_f64((ms / 1000.0).min(600.0))));
+        let span = |key| {
+            Some(
+                optional(&value, key, Value::as_f64)?.map(|ms| Span::from_secs_f64((ms / 1000.0).min(600.0))),
+            )
+        };
         Some(Self {
             id: value.get("id")?.as_u64()?,
             epoch: optional(&value, "epoch", Value::as_u64)?,
@@ -78,7 +83,9 @@ impl Answer {
             updates,
             truncated: optional(&value, "truncated", Value::as_bool)?.unwrap_or(false),
             server: span("server_ms")?,
-            rate: optional(&value, "rate", Value::as_f64)?.and_then(usable_rate).map(|rate| rate.max(SLOWEST)),
+            rate: optional(&value, "rate", Value::as_f64)?
+                .and_then(usable_rate)
+                .map(|rate| rate.max(SLOWEST)),
             retry: span("retry_ms")?,
         })
     }
@@ -105,7 +112,8 @@ mod tests {
         let since = Some(vec![("room/1/temp".to_owned(), 1041)]);
         let request = CheckRequest { id: 17, filters: vec![("room/+/temp".into(), since)], max: 100 };
         let written: Value = serde_json::from_slice(&encode(&request)).unwrap();
-        let expected = r#"{"v":1,"id":17,"filters":[{"filter":"room/+/temp","since":{"room/1/temp":1041}}],"max":100}"#;
+        let expected =
+            r#"{"v":1,"id":17,"filters":[{"filter":"room/+/temp","since":{"room/1/temp":1041}}],"max":100}"#;
         assert_eq!(written, serde_json::from_str::<Value>(expected).unwrap());
         let first = CheckRequest { filters: vec![("a/#".into(), None)], ..request };
         assert!(!String::from_utf8_lossy(&encode(&first)).contains("since"));
@@ -131,8 +139,14 @@ mod tests {
     #[test]
     fn nonsense_is_no_answer() {
         for text in [
-            "", "{}", r#"{"v":3,"id":1}"#, r#"{"id":"x"}"#, r#"{"id":1,"heads":[]}"#, r#"{"id":1,"heads":{"t":-1}}"#,
-            r#"{"id":1,"updates":[{}]}"#, r#"{"id":1,"updates":[{"topic":"t","seq":1,"payload_b64":"?"}]}"#,
+            "",
+            "{}",
+            r#"{"v":3,"id":1}"#,
+            r#"{"id":"x"}"#,
+            r#"{"id":1,"heads":[]}"#,
+            r#"{"id":1,"heads":{"t":-1}}"#,
+            r#"{"id":1,"updates":[{}]}"#,
+            r#"{"id":1,"updates":[{"topic":"t","seq":1,"payload_b64":"?"}]}"#,
         ] {
             assert_eq!(Answer::read(text.as_bytes()), None, "{text}");
         }

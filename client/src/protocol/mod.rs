@@ -41,7 +41,8 @@ impl RateNews {
             number => Some(usable_rate(number.as_f64()?)?),
         };
         let burst = optional(&value, "burst", Value::as_f64)?.unwrap_or(1.0);
-        let ttl = optional(&value, "ttl_ms", Value::as_u64)?.map_or(DEFAULT_TTL, |ms| millis(ms, LONGEST_TTL));
+        let ttl =
+            optional(&value, "ttl_ms", Value::as_u64)?.map_or(DEFAULT_TTL, |ms| millis(ms, LONGEST_TTL));
         let seq = optional(&value, "seq", Value::as_u64)?;
         let good = burst >= 1.0 && !ttl.is_zero();
         good.then(|| Self { rate, burst: burst.min(LARGEST_BURST), ttl, seq })
@@ -162,10 +163,10 @@ mod tests {
 
     #[test]
     fn the_example_of_the_protocol_is_read() {
-        let text = br#"{"v":1,"seq":184,"at_ms":1731730000000,"phase":"protect","rate":0.43,"interval_ms":2326,
+        let text =
+            br#"{"v":1,"seq":184,"at_ms":1731730000000,"phase":"protect","rate":0.43,"interval_ms":2326,
             "burst":1,"ttl_ms":10000,"queue":"workers:sensors/\u0023"}"#;
-        let expected =
-            RateNews { rate: Some(0.43), burst: 1.0, ttl: Span::from_secs(10), seq: Some(184) };
+        let expected = RateNews { rate: Some(0.43), burst: 1.0, ttl: Span::from_secs(10), seq: Some(184) };
         assert_eq!(RateNews::read(text), Some(expected));
         assert_eq!(RateNews::read(br#"{"rate":null}"#).map(|news| news.rate), Some(None));
         let load = br#"{"v":1,"seq":9,"phase":"protect","response_ms":84,"queue_ms":61,"depth":412}"#;
@@ -177,9 +178,23 @@ mod tests {
     #[test]
     fn nonsense_is_no_news() {
         for text in [
-            "", "null", "[]", "7", "{}", "{", r#"{"rate":0}"#, r#"{"rate":-1}"#, r#"{"rate":"fast"}"#,
-            r#"{"rate":1e999}"#, r#"{"v":2,"rate":1}"#, r#"{"rate":1,"burst":0}"#, r#"{"rate":1,"burst":"x"}"#,
-            r#"{"rate":1,"ttl_ms":0}"#, r#"{"rate":1,"ttl_ms":-5}"#, r#"{"rate":1,"seq":-5}"#, r#"{"rate":1,"seq":"1"}"#,
+            "",
+            "null",
+            "[]",
+            "7",
+            "{}",
+            "{",
+            r#"{"rate":0}"#,
+            r#"{"rate":-1}"#,
+            r#"{"rate":"fast"}"#,
+            r#"{"rate":1e999}"#,
+            r#"{"v":2,"rate":1}"#,
+            r#"{"rate":1,"burst":0}"#,
+            r#"{"rate":1,"burst":"x"}"#,
+            r#"{"rate":1,"ttl_ms":0}"#,
+            r#"{"rate":1,"ttl_ms":-5}"#,
+            r#"{"rate":1,"seq":-5}"#,
+            r#"{"rate":1,"seq":"1"}"#,
         ] {
             assert_eq!(RateNews::read(text.as_bytes()), None, "{text}");
         }
@@ -202,7 +217,8 @@ mod tests {
         let hints = Hints::read(&[pair("a", "b"), pair("tide-rate", "0.5"), pair("tide-wait-ms", "250")]);
         let expected = Hints { rate: Some(Some(0.5)), wait: Some(Span::from_millis(250)), nonsense: 0 };
         assert_eq!(hints, expected);
-        let hints = Hints::read(&[pair("tide-rate", "NaN"), pair("tide-wait-ms", "-1"), pair("tide-rate", "null")]);
+        let hints =
+            Hints::read(&[pair("tide-rate", "NaN"), pair("tide-wait-ms", "-1"), pair("tide-rate", "null")]);
         assert_eq!(hints, Hints { rate: Some(None), wait: None, nonsense: 2 });
     }
 

@@ -36,8 +36,14 @@ impl PublisherBuilder {
             min_interval: Span::ZERO,
             deadband: 0.0,
         };
-        let outbox =
-            OutboxSettings { slots, own_rate: None, growth: 1.1, urgent: 100, urgent_bytes: 256 * 1024, window: 16 };
+        let outbox = OutboxSettings {
+            slots,
+            own_rate: None,
+            growth: 1.1,
+            urgent: 100,
+            urgent_bytes: 256 * 1024,
+            window: 16,
+        };
         Self { connection, class: None, qos: Qos::default(), retain: false, outbox }
     }
 

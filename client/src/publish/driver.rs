@@ -65,7 +65,11 @@ impl Driver {
             let step = self.shared.outbox.lock().step(now, &mut self.random);
             match step {
                 Step::Send(message) => {
-                    let qos = if message.urgent && self.qos == Qos::AtMostOnce { Qos::AtLeastOnce } else { self.qos };
+                    let qos = if message.urgent && self.qos == Qos::AtMostOnce {
+                        Qos::AtLeastOnce
+                    } else {
+                        self.qos
+                    };
                     let retain = self.retain && !message.urgent;
                     let requests = self.requests.as_ref();
                     if !requests.is_some_and(|to| to.publish(&message.topic, message.payload, qos, retain)) {
@@ -105,7 +109,8 @@ impl Driver {
         let Topics { rate, class, client, moved, .. } = &self.topics;
         let filters = [Some(rate), class.as_ref(), Some(client), Some(moved)];
         // Wanted again each time: the rate may have changed meanwhile.
-        let wanted = |filter: &String| Wanted { filter: filter.clone(), qos: Qos::AtLeastOnce, retained_again: true };
+        let wanted =
+            |filter: &String| Wanted { filter: filter.clone(), qos: Qos::AtLeastOnce, retained_again: true };
         up.requests.subscribe(&filters.into_iter().flatten().map(wanted).collect::<Vec<_>>());
         self.requests = Some(up.requests);
         self.shared.outbox.lock().connected(up.receive_maximum, up.max_packet, up.resumed);

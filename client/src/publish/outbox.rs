@@ -171,7 +171,14 @@ impl Outbox {
     }
 
     /// A message was answered.
-    pub(crate) fn answered(&mut self, id: u16, outcome: Outcome, hints: &Hints, now: Moment, random: &mut dyn Random) {
+    pub(crate) fn answered(
+        &mut self,
+        id: u16,
+        outcome: Outcome,
+        hints: &Hints,
+        now: Moment,
+        random: &mut dyn Random,
+    ) {
         self.hear(hints, now);
         let refused = outcome == Outcome::PushedBack;
         if let Some(wait) = hints.wait.or(refused.then_some(REFUSED)) {
@@ -239,10 +246,14 @@ impl Outbox {
             _ if !self.again.is_empty() => None,
             Ok(place) => Some(place),
             // The deadband narrows when the limit changes.
-            Err(soonest) => return Step::Wait(soonest.into_iter().chain(limit.until.filter(|_| limit.held)).min()),
+            Err(soonest) => {
+                return Step::Wait(soonest.into_iter().chain(limit.until.filter(|_| limit.held)).min());
+            }
         };
         if let Pass::Wait(wait) = self.pace.ask(now, random) {
-            return Step::Wait(Some((now + wait).min(limit.until.filter(|_| limit.held).unwrap_or(Moment::END))));
+            return Step::Wait(Some(
+                (now + wait).min(limit.until.filter(|_| limit.held).unwrap_or(Moment::END)),
+            ));
         }
         match place {
             None => self.again.pop_front().map_or(Step::Wait(None), |message| self.hand(message, now)),

@@ -104,7 +104,9 @@ impl RateBook {
                 let until = if fresh { told.expires } else { now + Span::from_secs(1) };
                 Limit { rate: Some(rate), burst: told.news.burst, held: true, until: Some(until) }
             }
-            (false, true) => Limit { rate: Some(self.own.unwrap_or(rate)), burst: told.news.burst, until, ..own },
+            (false, true) => {
+                Limit { rate: Some(self.own.unwrap_or(rate)), burst: told.news.burst, until, ..own }
+            }
             (false, false) => own,
         }
     }
@@ -113,8 +115,10 @@ impl RateBook {
     fn chosen(&self, now: Moment) -> Option<Told> {
         let fresh = |source: Source| self.told[source as usize].filter(|told| now < told.expires);
         let topic = fresh(Source::Client).or(fresh(Source::Class)).or(fresh(Source::Everybody));
-        let newest = |a: Option<Told>, b: Option<Told>| a.into_iter().chain(b).max_by_key(|told| told.arrival);
-        newest(topic, fresh(Source::Ack)).or_else(|| self.told.iter().flatten().copied().max_by_key(|told| told.arrival))
+        let newest =
+            |a: Option<Told>, b: Option<Told>| a.into_iter().chain(b).max_by_key(|told| told.arrival);
+        newest(topic, fresh(Source::Ack))
+            .or_else(|| self.told.iter().flatten().copied().max_by_key(|told| told.arrival))
     }
 }
 

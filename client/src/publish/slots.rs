@@ -69,7 +69,8 @@ impl Slots {
             let slot = Slot { aggregate, samples: 0, last_sent: None, last_value: None, last_number: 0 };
             self.slots.insert(topic.into(), slot);
         }
-        let (name, slot) = self.slots.get_key_value(topic).map(|(name, _)| name.clone()).zip(self.slots.get_mut(topic))?;
+        let (name, slot) =
+            self.slots.get_key_value(topic).map(|(name, _)| name.clone()).zip(self.slots.get_mut(topic))?;
         let before = slot.aggregate.size();
         let added = slot.aggregate.add(sample);
         self.bytes = self.bytes.saturating_sub(before) + slot.aggregate.size();
