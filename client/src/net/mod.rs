@@ -71,4 +71,13 @@ pub(crate) struct Incoming {
     pub(crate) retain: bool,
     /// Its number within its topic, if the gateway says so.
     pub(crate) seq: Option<u64>,
+    /// What acknowledges it, if it has to be and we have to do it.
+    pub(crate) receipt: Option<Receipt>,
+}
+
+/// What acknowledges a message on the connection on which it came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Receipt {
+    pub(crate) id: u16,
+    pub(crate) qos: Qos,
 }

@@ -9,20 +9,23 @@ use super::address::{Address, Carrier};
 use super::connection::{Connection, Qos, Version};
 use super::wire4::Wire4;
 use super::wire5::Wire5;
-use super::{Event, wire4, wire5};
+use super::{Event, Receipt, wire4, wire5};
 
 /// Requests that may wait for the event loop: more than all that is ever under way.
 pub(super) const REQUESTS: usize = 128;
 /// Packet identifiers in use: their table takes memory for each.
 pub(super) const IDENTIFIERS: u16 = 128;
 
+/// Messages that the broker may send before we acknowledge one: what it holds back, it can see.
+pub(super) const RECEIVE_MAXIMUM: u16 = 64;
+
 /// Why a connection ended.
 #[derive(Debug)]
 pub(super) enum Broken {
     /// The broker refers to another one; the reference is missing when the library did not hand it on.
     Redirected { server: Option<String>, permanent: bool },
-    /// Anything else.
-    Failed(String),
+    /// Anything else; the text is for logs.
+    Failed(#[allow(dead_code, reason = "read by its Debug, in logs")] String),
 }
 
 /// What must outlive a connection so that its session can go on.
@@ -127,6 +130,15 @@ impl Requests {
             Self::V4(client) => client.try_subscribe_many(filters.iter().map(wire4::filter)).is_ok(),
             Self::V5(client) => client.try_subscribe_many(filters.iter().map(wire5::filter)).is_ok(),
         }
+    }
+
+    /// Acknowledges a message.
+    pub(crate) fn acknowledge(&self, receipt: Receipt) {
+        // An acknowledgement that can't be sent is one of a connection that is going: the message comes again.
+        let _ = match self {
+            Self::V4(client) => client.try_ack(&wire4::received(receipt)).is_ok(),
+            Self::V5(client) => client.try_ack(&wire5::received(receipt)).is_ok(),
+        };
     }
 
     /// Says goodbye.

@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 
 use rumqttc::{
-    AsyncClient, Event as Raw, EventLoop, MqttOptions, MqttState, Outgoing, Packet, QoS, Request,
+    AsyncClient, Event as Raw, EventLoop, MqttOptions, MqttState, Outgoing, Packet, Publish, QoS, Request,
     SubscribeFilter, SubscribeReasonCode, Transport,
 };
 
 use super::address::Address;
 use super::connection::{Connection, Qos};
 use super::wire::{self, Broken, IDENTIFIERS, REQUESTS, Requests, Wanted};
-use super::{Event, Incoming, Outcome, Up};
+use super::{Event, Incoming, Outcome, Receipt, Up};
 use crate::protocol::Hints;
 
 /// The protocol's own limit of a packet.
@@ -39,6 +39,7 @@ impl Wire4 {
         let mut options = MqttOptions::new(&connection.client, wire::host(target), target.port);
         options.set_transport(transport).set_keep_alive(connection.keep_alive).set_clean_session(false);
         options.set_max_packet_size(connection.max_packet as usize, LARGEST).set_inflight(IDENTIFIERS);
+        options.set_manual_acks(true);
         if let Some((user, password)) = &connection.credentials {
             options.set_credentials(user, password);
         }
@@ -84,8 +85,9 @@ impl Wire4 {
             Raw::Incoming(Packet::PubAck(ack)) => Some(accepted(ack.pkid)),
             Raw::Incoming(Packet::PubRec(rec)) => Some(accepted(rec.pkid)),
             Raw::Incoming(Packet::Publish(publish)) => {
+                let receipt = receipt(publish.pkid, publish.qos);
                 let (topic, retain) = (publish.topic, publish.retain);
-                Some(Event::Message(Incoming { topic, payload: publish.payload, retain, seq: None }))
+                Some(Event::Message(Incoming { topic, payload: publish.payload, retain, seq: None, receipt }))
             }
             Raw::Incoming(Packet::SubAck(ack)) => {
                 let refused =
@@ -104,6 +106,21 @@ pub(super) fn qos(qos: Qos) -> QoS {
         Qos::AtLeastOnce => QoS::AtLeastOnce,
         Qos::ExactlyOnce => QoS::ExactlyOnce,
     }
+}
+
+fn receipt(id: u16, qos: QoS) -> Option<Receipt> {
+    match qos {
+        QoS::AtMostOnce => None,
+        QoS::AtLeastOnce => Some(Receipt { id, qos: Qos::AtLeastOnce }),
+        QoS::ExactlyOnce => Some(Receipt { id, qos: Qos::ExactlyOnce }),
+    }
+}
+
+/// What the library needs to know of a message to acknowledge it.
+pub(super) fn received(receipt: Receipt) -> Publish {
+    let mut publish = Publish::new("t", qos(receipt.qos), "");
+    publish.pkid = receipt.id;
+    publish
 }
 
 pub(super) fn filter(wanted: &Wanted) -> SubscribeFilter {

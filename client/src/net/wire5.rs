@@ -15,8 +15,8 @@ use rumqttc::{NetworkOptions, Outgoing};
 
 use super::address::Address;
 use super::connection::{Connection, Qos};
-use super::wire::{self, Broken, IDENTIFIERS, REQUESTS, Requests, Wanted};
-use super::{Event, Incoming, Outcome, Up};
+use super::wire::{self, Broken, IDENTIFIERS, RECEIVE_MAXIMUM, REQUESTS, Requests, Wanted};
+use super::{Event, Incoming, Outcome, Receipt, Up};
 use crate::protocol::Hints;
 
 /// After so many refusals of QoS 2 messages, each of which the library counts as under way for ever, connect anew.
@@ -47,7 +47,8 @@ impl Wire5 {
         options.set_transport(transport).set_keep_alive(connection.keep_alive).set_clean_start(false);
         let session = u32::try_from(connection.session.as_secs()).unwrap_or(u32::MAX);
         options.set_session_expiry_interval(Some(session)).set_max_packet_size(Some(connection.max_packet));
-        options.set_outgoing_inflight_upper_limit(IDENTIFIERS);
+        options.set_outgoing_inflight_upper_limit(IDENTIFIERS).set_manual_acks(true);
+        options.set_receive_maximum(Some(RECEIVE_MAXIMUM));
         let mut network = NetworkOptions::new();
         network.set_tcp_nodelay(true);
         options.set_network_options(network);
@@ -162,7 +163,8 @@ fn message(publish: Publish) -> Option<Event> {
     let topic = String::from_utf8(publish.topic.into()).ok()?;
     let properties = publish.properties.map(|all| all.user_properties).unwrap_or_default();
     let seq = properties.iter().find(|(key, _)| key == "tide-seq").and_then(|(_, value)| value.parse().ok());
-    Some(Event::Message(Incoming { topic, payload: publish.payload, retain: publish.retain, seq }))
+    let receipt = receipt(publish.pkid, publish.qos);
+    Some(Event::Message(Incoming { topic, payload: publish.payload, retain: publish.retain, seq, receipt }))
 }
 
 fn redirect(disconnect: &Disconnect) -> Option<Broken> {
@@ -181,6 +183,21 @@ pub(super) fn qos(qos: Qos) -> QoS {
         Qos::AtLeastOnce => QoS::AtLeastOnce,
         Qos::ExactlyOnce => QoS::ExactlyOnce,
     }
+}
+
+fn receipt(id: u16, qos: QoS) -> Option<Receipt> {
+    match qos {
+        QoS::AtMostOnce => None,
+        QoS::AtLeastOnce => Some(Receipt { id, qos: Qos::AtLeastOnce }),
+        QoS::ExactlyOnce => Some(Receipt { id, qos: Qos::ExactlyOnce }),
+    }
+}
+
+/// What the library needs to know of a message to acknowledge it.
+pub(super) fn received(receipt: Receipt) -> Publish {
+    let mut publish = Publish::new("t", qos(receipt.qos), "", None);
+    publish.pkid = receipt.id;
+    publish
 }
 
 pub(super) fn filter(wanted: &Wanted) -> Filter {

@@ -5,7 +5,9 @@
 mod check;
 mod topics;
 
-pub(crate) use check::{Answer, CheckRequest, Head, Missed, encode};
+#[cfg(test)]
+pub(crate) use check::Missed;
+pub(crate) use check::{Answer, CheckRequest, Head, encode};
 pub(crate) use topics::{Topics, is_topic_name};
 
 use serde_json::Value;

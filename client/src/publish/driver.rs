@@ -117,6 +117,9 @@ impl Driver {
     }
 
     fn on_message(&mut self, message: &Incoming, now: Moment) {
+        if let (Some(receipt), Some(requests)) = (message.receipt, &self.requests) {
+            requests.acknowledge(receipt);
+        }
         let Topics { rate, class, client, .. } = &self.topics;
         let source = match &message.topic {
             topic if topic == client => Source::Client,
