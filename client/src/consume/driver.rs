@@ -233,20 +233,17 @@ impl Driver {
             let lost_before = ready.lost_before + overrun;
             let (via, token, seq) = (ready.via, ready.token, ready.seq);
             let update = Update { topic, payload: ready.payload, seq, via, lost_before, retained };
-            match self.parts.updates.try_send(Queued { update, token }) {
-                Ok(()) => self.count(via, ready.lost_before),
-                Err(mpsc::error::TrySendError::Full(queued)) => self.overrun(queued, ready.lost_before),
-                Err(mpsc::error::TrySendError::Closed(_)) => {}
+            // Counted first: whoever has an update finds it in the counts.
+            match self.parts.updates.try_reserve() {
+                Ok(room) => {
+                    count(&mut self.shared.stats.lock(), via, ready.lost_before);
+                    room.send(Queued { update, token });
+                }
+                Err(mpsc::error::TrySendError::Full(())) => {
+                    self.overrun(Queued { update, token }, ready.lost_before);
+                }
+                Err(mpsc::error::TrySendError::Closed(())) => {}
             }
-        }
-    }
-
-    fn count(&self, via: Via, lost: u64) {
-        let mut stats = self.shared.stats.lock();
-        stats.lost += lost;
-        match via {
-            Via::Passive => stats.passive += 1,
-            Via::Active => stats.active += 1,
         }
     }
 
@@ -295,6 +292,14 @@ impl Driver {
         requests.disconnect();
         let gone = async { while !matches!(self.link.next().await, None | Some(Event::Down)) {} };
         let _ = tokio::time::timeout(std::time::Duration::from_secs(2), gone).await;
+    }
+}
+
+fn count(stats: &mut SubscriberStats, via: Via, lost: u64) {
+    stats.lost += lost;
+    match via {
+        Via::Passive => stats.passive += 1,
+        Via::Active => stats.active += 1,
     }
 }
 
