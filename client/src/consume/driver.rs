@@ -234,15 +234,18 @@ impl Driver {
             let (via, token, seq) = (ready.via, ready.token, ready.seq);
             let update = Update { topic, payload: ready.payload, seq, via, lost_before, retained };
             // Counted first: whoever has an update finds it in the counts.
-            match self.parts.updates.try_reserve() {
+            let queued = Queued { update, token };
+            let left = match self.parts.updates.try_reserve() {
                 Ok(room) => {
                     count(&mut self.shared.stats.lock(), via, ready.lost_before);
-                    room.send(Queued { update, token });
+                    room.send(queued);
+                    None
                 }
-                Err(mpsc::error::TrySendError::Full(())) => {
-                    self.overrun(Queued { update, token }, ready.lost_before);
-                }
-                Err(mpsc::error::TrySendError::Closed(())) => {}
+                Err(mpsc::error::TrySendError::Full(())) => Some(queued),
+                Err(mpsc::error::TrySendError::Closed(())) => None,
+            };
+            if let Some(queued) = left {
+                self.overrun(queued, ready.lost_before);
             }
         }
     }
