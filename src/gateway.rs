@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_plugin::Plugin;
+use tidegate_plugin::{Plugin, Request, Response};
 
 use crate::broker::{Broker, SpineError};
 use crate::chain::Chain;
@@ -42,7 +42,9 @@ impl Builder {
 
     /// Starts the broker. Must be called within a tokio runtime.
     pub fn build(self) -> Result<Gateway, GatewayError> {
-        Ok(Gateway { broker: Broker::start(self.settings, Chain::new(self.plugins))? })
+        let gateway = Gateway { broker: Broker::start(self.settings, Chain::new(self.plugins))? };
+        gateway.describe_metrics();
+        Ok(gateway)
     }
 }
 
@@ -67,6 +69,11 @@ impl Gateway {
         self.broker.levels().connected
     }
 
+    /// Asks the plugins an operator's question; none when it is nobody's.
+    pub fn request(&self, request: &Request<'_>) -> Option<Response> {
+        self.broker.chain.request(request)
+    }
+
     /// Lets the plugins read their files again; what went wrong, by plugin.
     pub fn reload(&self) -> Vec<(&'static str, String)> {
         self.broker.chain.reload()
@@ -75,12 +82,48 @@ impl Gateway {
     /// Copies the broker's counts into the metrics registry; called before each scrape.
     pub fn refresh_metrics(&self) {
         self.broker.stats.each(|name, _, value| metrics::counter!(name).absolute(value));
+        self.broker.chain.refresh_metrics();
+        self.broker.refusals.each(|what, plugin, code, count| {
+            let reason = format!("0x{code:02x}");
+            metrics::counter!(REFUSALS.0, "what" => what, "plugin" => plugin, "reason" => reason)
+                .absolute(count);
+        });
         let levels = self.broker.levels();
-        metrics::gauge!("tidegate_clients_connected").set(levels.connected as f64);
-        metrics::gauge!("tidegate_sessions").set(levels.sessions as f64);
-        metrics::gauge!("tidegate_subscriptions").set(levels.subscriptions as f64);
-        metrics::gauge!("tidegate_retained_messages").set(levels.retained as f64);
-        metrics::gauge!("tidegate_retained_bytes").set(levels.retained_bytes as f64);
-        metrics::gauge!("tidegate_messages_waiting").set(levels.waiting as f64);
+        let values = [
+            levels.connected as f64,
+            levels.sessions as f64,
+            levels.subscriptions as f64,
+            levels.retained as f64,
+            levels.retained_bytes as f64,
+            levels.waiting as f64,
+        ];
+        for ((name, _), value) in LEVELS.into_iter().zip(values) {
+            metrics::gauge!(name).set(value);
+        }
+    }
+
+    /// Says what each metric means.
+    fn describe_metrics(&self) {
+        self.broker.stats.each(|name, meaning, _| metrics::describe_counter!(name, meaning.trim()));
+        metrics::describe_counter!(REFUSALS.0, REFUSALS.1);
+        for (name, meaning) in LEVELS {
+            metrics::describe_gauge!(name, meaning);
+        }
     }
 }
+
+/// What was refused; the reason is MQTT 5's code.
+const REFUSALS: (&str, &str) = (
+    "tidegate_refusals_total",
+    "Publishes and subscriptions that were refused, by plugin and reason code; gateway is the gateway itself.",
+);
+
+/// What there is now, in the order of [`Gateway::refresh_metrics`].
+const LEVELS: [(&str, &str); 6] = [
+    ("tidegate_clients_connected", "Clients whose CONNECT was accepted, now."),
+    ("tidegate_sessions", "Sessions, those of absent clients included."),
+    ("tidegate_subscriptions", "Subscriptions; a shared group counts once."),
+    ("tidegate_retained_messages", "Retained messages."),
+    ("tidegate_retained_bytes", "Bytes of retained messages."),
+    ("tidegate_messages_waiting", "Messages in all queues now."),
+];

@@ -34,6 +34,7 @@ pub mod chain;
 pub mod cli;
 pub mod config;
 pub mod gateway;
+mod ledger;
 pub mod listen;
 pub mod sim;
 pub mod wire;

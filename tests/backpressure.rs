@@ -4,16 +4,19 @@
 
 mod common;
 
+use std::io::Write;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::client::Client;
+use common::decode::Packet;
 use common::flood::flood;
 use common::packet::Version::{V5, V311};
 use common::packet::*;
 use common::property::*;
 use common::server::{Server, Setup};
-use common::unique;
+use common::{PATIENCE, unique};
 
 fn start(name: &str, settings: &[(&'static str, &str)]) -> Server {
     let settings = settings.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
@@ -254,4 +257,141 @@ fn group_with_a_stuck_member_loses_nothing() {
         seen
     });
     assert!(seen.iter().all(|count| *count == 1), "some messages came twice and others never");
+}
+
+/// A consumer of QoS 1 on `debug/#` that takes nothing, and a publisher of so many messages to it.
+struct Watching {
+    server: Server,
+    publisher: Client,
+    _watcher: Client,
+}
+
+impl Watching {
+    const MESSAGES: usize = 3_000;
+
+    fn start(name: &str, never_hold: &str, client: &str, user: Option<&str>) -> Self {
+        let settings = [
+            ("queue.max_messages", "100"),
+            // longer than any test: whoever holds, holds
+            ("queue.progress_timeout", "3600"),
+            ("queue.never_hold", never_hold),
+        ];
+        let server = start(name, &settings);
+        let connect = Connect { user: user.map(Into::into), ..Connect::v5(client) };
+        let mut watcher = server.connect(&connect);
+        watcher.subscribe("debug/#", 1);
+        let publisher = server.client(V5);
+        Self { server, publisher, _watcher: watcher }
+    }
+
+    fn messages(&self) -> impl Iterator<Item = Publish> + use<> {
+        numbered("debug/topic", 0, Self::MESSAGES)
+    }
+
+    fn holds(&self) -> u64 {
+        let text = self.server.get("/metrics");
+        let count = text.lines().find_map(|line| line.strip_prefix("tidegate_holds_total "));
+        count.expect("a count").parse().expect("a number")
+    }
+}
+
+/// `queue.never_hold` by user, client identifier and filter: such a consumer holds nobody, however little it takes.
+#[test]
+fn never_hold() {
+    for (name, rule) in [
+        ("never-hold-user", r#"[{ user = "sup*" }]"#),
+        ("never-hold-client", r#"[{ client = "watch-*" }]"#),
+        ("never-hold-filter", r#"[{ filter = "debug/*" }]"#),
+        ("never-hold-all", r#"[{ user = "support", client = "watch-1", filter = "debug/#" }]"#),
+    ] {
+        let mut watching = Watching::start(name, rule, "watch-1", Some("support"));
+        let messages = watching.messages();
+        flood(&mut watching.publisher, messages, 200, |_| {});
+        assert_eq!(watching.holds(), 0, "{rule}");
+    }
+}
+
+/// A rule that fits in part does not count: the publisher is held.
+#[test]
+fn never_hold_needs_all_of_a_rule() {
+    for (name, rule) in [
+        ("hold-user", r#"[{ user = "support", client = "other-*" }]"#),
+        ("hold-filter", r#"[{ filter = "other/#" }, { user = "nobody" }]"#),
+    ] {
+        let mut watching = Watching::start(name, rule, "watch-1", Some("support"));
+        for publish in watching.messages() {
+            let id = watching.publisher.packet_id();
+            watching.publisher.send(&publish.id(id));
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while watching.holds() == 0 {
+            assert!(Instant::now() < deadline, "nobody was held: {rule}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Two clients that flood each other without waiting for acknowledgements, with far more than is kept for a held
+/// publisher. Their acknowledgements are behind their messages: unless some of those pass, both wait for ever.
+#[test]
+fn clients_that_flood_each_other_go_on() {
+    const EACH: usize = 20_000;
+    let settings =
+        [("queue.max_messages", "200"), ("listen.max_buffer", "8192"), ("queue.progress_timeout", "600")];
+    let server = start("mutual", &settings);
+    let clients = [0, 1].map(|index| {
+        let mut client = server.client(V311);
+        client.subscribe(&format!("to/{index}"), 1);
+        client
+    });
+    std::thread::scope(|scope| {
+        for (index, client) in clients.into_iter().enumerate() {
+            scope.spawn(move || flood_and_receive(client, index, EACH));
+        }
+    });
+}
+
+/// Publishes to the other client as fast as it can; receives and acknowledges as much, in order.
+fn flood_and_receive(mut client: Client, index: usize, count: usize) {
+    let output = Mutex::new(client.stream().try_clone().expect("a second handle"));
+    let write = |bytes: &[u8]| output.lock().unwrap().write_all(bytes).expect("the gateway reads on");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for (n, publish) in numbered(&format!("to/{}", 1 - index), index, count).enumerate() {
+                write(&publish.id((n % 60_000 + 1) as u16).encode(V311));
+            }
+        });
+        let (mut order, mut received, mut accepted) = (Order::new(2, false), 0, 0);
+        while received < count || accepted < count {
+            match client.recv() {
+                Packet::Publish(publish) => {
+                    order.check(&publish);
+                    received += 1;
+                    write(&Ack::new(Kind::Puback, publish.id).encode(V311));
+                }
+                Packet::Ack(ack) if ack.kind == Kind::Puback => accepted += 1,
+                other => panic!("unexpected {other:?}"),
+            }
+        }
+    });
+}
+
+/// A client that is held with more than is kept for it is heard before its keep-alive is over.
+#[test]
+fn held_publisher_gets_its_pings_answered() {
+    let settings =
+        [("queue.max_messages", "10"), ("listen.max_buffer", "4096"), ("queue.progress_timeout", "600")];
+    let server = start("ping", &settings);
+    let mut consumer = server.connect(&Connect::v5(&unique("stuck")).with(short(RECEIVE_MAXIMUM, 1)));
+    consumer.subscribe("ping/topic", 1);
+    let mut publisher = server.connect(&Connect::v311(&unique("held")).keep_alive(3));
+    for (n, publish) in numbered("ping/topic", 0, 5_000).enumerate() {
+        publisher.send(&publish.id(n as u16 + 1));
+    }
+    publisher.ping();
+    // it was held: most of its messages are still there
+    let mut order = Order::new(1, false);
+    for _ in 0..100 {
+        order.check(&consumer.receive());
+    }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
-pub use routes::{Refresh, routes};
+pub use routes::{Ask, Refresh, routes};
 pub use server::Admin;
 
 /// Samples that wait for [`upkeep`] are kept in memory.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusBuilder;
+use tidegate_plugin::{Request, Response};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -23,7 +24,11 @@ fn start(limits: Limits) -> (SocketAddr, Ready) {
     let refresh: Refresh = Arc::new(move || {
         metrics::with_local_recorder(&recorder, || metrics::counter!("scrapes_total").increment(1));
     });
-    let admin = Admin::bind(&settings(), routes(metrics, refresh, ready.clone())).unwrap();
+    let ask: Ask = Arc::new(|request: &Request<'_>| {
+        let known = request.path == "echo";
+        known.then(|| Response::ok(format!("[{:?},{}]", request.query, request.body.len())))
+    });
+    let admin = Admin::bind(&settings(), routes(metrics, refresh, ask, ready.clone())).unwrap();
     let address = admin.local_addresses()[0];
     tokio::spawn(admin.with_limits(limits).run(std::future::pending()));
     (address, ready)
@@ -71,6 +76,23 @@ async fn health_is_always_good_and_readiness_follows_its_handle() {
     ready.set(false);
     assert!(get(address, "/readyz").await.starts_with("HTTP/1.1 503 "));
     assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200 "));
+}
+
+#[tokio::test]
+async fn plugins_answer_under_api() {
+    let (address, _) = start(Limits::default());
+    let answer = get(address, "/api/v1/echo?queue=a").await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(answer.contains("content-type: application/json"), "{answer}");
+    assert!(answer.ends_with("[\"queue=a\",0]"), "{answer}");
+    let post = "POST /api/v1/echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc";
+    assert!(send(address, post).await.ends_with("[\"\",3]"));
+    assert!(get(address, "/api/v1/nobody").await.starts_with("HTTP/1.1 404 "));
+    let large = format!(
+        "POST /api/v1/echo HTTP/1.1\r\nHost: x\r\nContent-Length: 70000\r\n\r\n{}",
+        "x".repeat(70_000)
+    );
+    assert!(send(address, &large).await.starts_with("HTTP/1.1 413 "));
 }
 
 #[tokio::test]

@@ -1,8 +1,8 @@
 //! A dispatcher: reads a shard of the spine, matches, and appends to consumer queues. It never waits for a consumer.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 
@@ -11,6 +11,7 @@ use super::message::{BatchReader, Frame, Message};
 use super::queue::{Entry, Extra, Pushed, Queue};
 use super::spine::Outlet;
 use super::tree::{Subscription, Target};
+use crate::ledger::Measured;
 use crate::wire::QoS;
 
 /// Bytes taken from the spine in one turn: enough to share a lock, few enough that a full queue is seen soon.
@@ -23,28 +24,34 @@ const CACHE_BYTES: usize = 16 * 1024 * 1024;
 /// Entries that wait for the end of a turn: with many subscribers to each message they would be far too many.
 const PENDING: usize = 256 * 1024;
 
-/// Runs until the spine ends. On a thread of its own: it blocks.
-pub fn run(broker: Arc<Broker>, mut outlet: Outlet) {
-    let mut dispatcher = Dispatcher::new(broker);
+/// Runs until the broker is dropped. On a thread of its own: it blocks, and while it does it does not keep the broker.
+pub fn run(broker: Weak<Broker>, mut outlet: Outlet) {
+    let mut dispatcher = Dispatcher::default();
     let mut batches = Vec::new();
     loop {
-        if let Err(error) = outlet.receive(&mut batches, TURN) {
-            if !dispatcher.broker.draining() {
+        match outlet.receive(&mut batches, TURN) {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(error) => {
                 tracing::error!(%error, "the spine stopped: no more messages are dispatched");
+                return;
             }
-            return;
         }
-        dispatcher.lost(outlet.lost());
-        for batch in batches.drain(..) {
-            dispatcher.batch(batch);
+        // without it nobody is left to get anything: what comes out until the end is thrown away
+        if let Some(broker) = broker.upgrade() {
+            dispatcher.lost(&broker, outlet.lost());
+            for batch in batches.drain(..) {
+                dispatcher.batch(&broker, batch);
+            }
+            dispatcher.flush(&broker);
         }
-        dispatcher.flush();
+        batches.clear();
         outlet.settle();
     }
 }
 
+#[derive(Default)]
 struct Dispatcher {
-    broker: Arc<Broker>,
     /// Matches of recent topics, as of `generation` of the tree.
     plans: HashMap<Box<[u8]>, Plan>,
     plans_bytes: usize,
@@ -73,40 +80,25 @@ struct Pending {
 }
 
 impl Dispatcher {
-    fn new(broker: Arc<Broker>) -> Self {
-        Self {
-            broker,
-            plans: HashMap::new(),
-            plans_bytes: 0,
-            generation: 0,
-            pending: Vec::new(),
-            waiting: 0,
-            places: HashMap::new(),
-            lost: 0,
-            unreported: 0,
-            report_after: 0,
-        }
-    }
-
-    fn lost(&mut self, lost: u64) {
+    fn lost(&mut self, broker: &Broker, lost: u64) {
         if lost > self.lost {
             tracing::error!(batches = lost - self.lost, "messages were lost in the spine");
-            self.broker.stats.spine_lost.add(lost - self.lost);
+            broker.stats.spine_lost.add(lost - self.lost);
             self.lost = lost;
         }
     }
 
-    fn batch(&mut self, batch: Bytes) {
+    fn batch(&mut self, broker: &Broker, batch: Bytes) {
         let Some(mut reader) = BatchReader::new(batch) else { return };
-        self.forget_old_plans();
-        let now = self.broker.clock.now();
+        self.forget_old_plans(broker);
+        let now = broker.clock.now();
         // publishers tend to repeat their topic
         let mut last: Option<(Frame, Plan)> = None;
         while let Some(frame) = reader.next_frame() {
             let topic = reader.topic(&frame);
             let plan = match &last {
                 Some((known, plan)) if reader.topic(known) == topic => Arc::clone(plan),
-                _ => self.plan(topic),
+                _ => self.plan(broker, topic),
             };
             if !plan.is_empty() {
                 let message = reader.message(&frame);
@@ -116,15 +108,15 @@ impl Dispatcher {
                     }
                 }
                 if self.waiting >= PENDING {
-                    self.flush();
+                    self.flush(broker);
                 }
             }
             last = Some((frame, plan));
         }
     }
 
-    fn forget_old_plans(&mut self) {
-        let generation = self.broker.generation.load(Ordering::Acquire);
+    fn forget_old_plans(&mut self, broker: &Broker) {
+        let generation = broker.generation.load(Ordering::Acquire);
         if generation != self.generation {
             self.forget_plans();
             self.generation = generation;
@@ -136,14 +128,14 @@ impl Dispatcher {
         self.plans_bytes = 0;
     }
 
-    fn plan(&mut self, topic: &[u8]) -> Plan {
+    fn plan(&mut self, broker: &Broker, topic: &[u8]) -> Plan {
         if let Some(plan) = self.plans.get(topic) {
             return Arc::clone(plan);
         }
         // it was text when it was accepted
         let name = std::str::from_utf8(topic).unwrap_or_default();
         let mut found: Vec<Arc<Subscription>> = Vec::new();
-        self.broker.tree.read().each_match(name, |subscription| found.push(Arc::clone(subscription)));
+        broker.tree.read().each_match(name, |subscription| found.push(Arc::clone(subscription)));
         let plan: Plan = group_by_target(found).into();
         let bytes = topic.len() + plan.iter().map(Item::bytes).sum::<usize>();
         if self.plans.len() >= CACHE || self.plans_bytes + bytes > CACHE_BYTES {
@@ -172,38 +164,48 @@ impl Dispatcher {
     }
 
     /// Hands every queue its batch under one lock.
-    fn flush(&mut self) {
+    fn flush(&mut self, broker: &Broker) {
         self.places.clear();
         self.waiting = 0;
-        let now = self.broker.clock.now();
+        let now = broker.clock.now();
         for Pending { via, entries } in std::mem::take(&mut self.pending) {
-            self.broker.stats.queued.add(entries.len() as u64);
+            broker.stats.queued.add(entries.len() as u64);
             // kept only in case the queue turns out to be over its bound
             let publishers = Publishers::of(&entries);
-            let limits = &self.broker.limits;
+            let limits = &broker.limits;
             match &via.target {
                 Target::Session(session) => {
                     let pushed = session.queue.push(entries, now, limits);
-                    self.settle(&session.queue, pushed, publishers, &via);
+                    self.settle(broker, &session.queue, pushed, publishers, &via);
                 }
                 Target::Group(group) => {
                     let pushed = group.push(entries, now, limits);
-                    self.settle(&group.queue, pushed, publishers, &via);
+                    self.settle(broker, &group.queue, pushed, publishers, &via);
                 }
             }
         }
     }
 
-    fn settle(&mut self, queue: &Queue, pushed: Pushed, publishers: Publishers, via: &Arc<Subscription>) {
-        self.broker.stats.dropped_gone.add(pushed.unwanted);
-        self.report_drops(queue, pushed.dropped, via);
+    fn settle(
+        &mut self,
+        broker: &Broker,
+        queue: &Queue,
+        pushed: Pushed,
+        publishers: Publishers,
+        via: &Arc<Subscription>,
+    ) {
+        if pushed.opened {
+            broker.ledger.enter(via.number(), Arc::clone(via) as Arc<dyn Measured>);
+        }
+        broker.stats.dropped_gone.add(pushed.unwanted);
+        self.report_drops(broker, queue, pushed.dropped, via);
         if pushed.over {
             let gates =
-                publishers.0.into_iter().filter_map(|number| Some((number, self.broker.gates.find(number)?)));
-            let held = queue.hold(gates, self.broker.clock.now(), &self.broker.limits);
-            self.broker.stats.holds.add(held);
+                publishers.0.into_iter().filter_map(|number| Some((number, broker.gates.find(number)?)));
+            let held = queue.hold(gates, broker.clock.now(), &broker.limits);
+            broker.stats.holds.add(held);
             if held > 0 {
-                self.broker.watch_progress(via);
+                broker.watch_progress(via);
             }
         }
         if let Some(waker) = pushed.wake {
@@ -214,10 +216,10 @@ impl Dispatcher {
 
 impl Dispatcher {
     /// A drop is never silent: counted each time, logged at most once a second.
-    fn report_drops(&mut self, queue: &Queue, dropped: u64, via: &Arc<Subscription>) {
-        self.broker.stats.dropped_full.add(dropped);
+    fn report_drops(&mut self, broker: &Broker, queue: &Queue, dropped: u64, via: &Arc<Subscription>) {
+        broker.stats.dropped_full.add(dropped);
         self.unreported += dropped;
-        let now = self.broker.clock.now();
+        let now = broker.clock.now();
         if self.unreported > 0 && now >= self.report_after {
             let state = queue.state(now);
             tracing::warn!(
@@ -325,7 +327,7 @@ mod tests {
     #[tokio::test]
     async fn matches_are_remembered_within_a_bound() {
         let broker = Broker::start(Settings::default(), Chain::default()).unwrap();
-        let mut dispatcher = Dispatcher::new(broker);
+        let mut dispatcher = Dispatcher::default();
         for number in 0..600 {
             let topic = format!("{number}{}", "x".repeat(60_000));
             let mut batch = BatchWriter::default();
@@ -340,7 +342,7 @@ mod tests {
                 expires: 0,
             };
             batch.push(&parts, |_| {});
-            dispatcher.batch(batch.finish());
+            dispatcher.batch(&broker, batch.finish());
             let bytes: usize = dispatcher.plans.keys().map(|topic| topic.len()).sum();
             assert!(bytes <= CACHE_BYTES, "{bytes} bytes of topics");
         }

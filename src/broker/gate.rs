@@ -5,12 +5,15 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::Waker;
 
 use parking_lot::Mutex;
+use tidegate_plugin::Publisher;
 
 use super::clock::Millis;
 
 /// One for each connection that publishes. Queues close it, its connection looks at it before each PUBLISH.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Gate {
+    /// Whose gate it is.
+    pub publisher: Arc<Publisher>,
     holds: AtomicU32,
     until: AtomicU64,
     waker: Mutex<Option<Waker>>,
@@ -26,6 +29,11 @@ pub enum Held {
 }
 
 impl Gate {
+    /// An open gate.
+    pub fn new(publisher: Arc<Publisher>) -> Self {
+        Self { publisher, holds: AtomicU32::new(0), until: AtomicU64::new(0), waker: Mutex::default() }
+    }
+
     /// Whether publishes wait now.
     pub fn held(&self, now: Millis) -> Option<Held> {
         if self.holds.load(Ordering::Acquire) > 0 {
@@ -75,9 +83,9 @@ pub struct Gates(parking_lot::RwLock<std::collections::HashMap<u64, Arc<Gate>>>)
 
 impl Gates {
     /// Opens a gate for a publisher; an earlier one for the same session is forgotten.
-    pub fn open(&self, publisher: u64) -> Arc<Gate> {
-        let gate = Arc::new(Gate::default());
-        self.0.write().insert(publisher, Arc::clone(&gate));
+    pub fn open(&self, number: u64, publisher: Arc<Publisher>) -> Arc<Gate> {
+        let gate = Arc::new(Gate::new(publisher));
+        self.0.write().insert(number, Arc::clone(&gate));
         gate
     }
 

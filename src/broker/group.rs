@@ -9,7 +9,7 @@ use std::task::Waker;
 use parking_lot::Mutex;
 
 use super::clock::Millis;
-use super::queue::{Entry, Extra, HoldPolicy, Limits, Pushed, Queue};
+use super::queue::{Entry, Extra, Finished, HoldPolicy, Limits, Pushed, Queue};
 use super::session::Session;
 use crate::wire::QoS;
 
@@ -18,6 +18,8 @@ use crate::wire::QoS;
 pub struct Group {
     /// `$share/name/filter`.
     pub path: Arc<str>,
+    /// Unique among groups and sessions.
+    pub number: u64,
     /// What waits for any member.
     pub queue: Queue,
     members: Mutex<Members>,
@@ -46,8 +48,8 @@ const MAX_LOOKS: usize = 64;
 
 impl Group {
     /// A group without members.
-    pub fn new(path: Arc<str>) -> Self {
-        Self { path, queue: Queue::new(HoldPolicy::WhileProgress), members: Mutex::default() }
+    pub fn new(path: Arc<str>, number: u64) -> Self {
+        Self { path, number, queue: Queue::new(HoldPolicy::WhileProgress), members: Mutex::default() }
     }
 
     /// Adds a member or changes its QoS and subscription identifier.
@@ -120,13 +122,13 @@ impl Group {
         self.hand_out(now, limits);
     }
 
-    /// A member finished `count` messages and may have `window` at a time from now on.
-    pub fn finished(&self, session: u64, count: u64, window: usize, now: Millis, limits: &Limits) {
+    /// A member finished messages and may have `window` at a time from now on.
+    pub fn finished(&self, session: u64, done: Finished, window: usize, now: Millis, limits: &Limits) {
         if let Some(member) = self.members.lock().find(session) {
-            member.finished(count);
+            member.finished(done.count);
             member.window = window as u64;
         }
-        self.queue.acknowledged(now);
+        self.queue.finished(done, now);
         self.hand_out(now, limits);
     }
 
@@ -136,6 +138,13 @@ impl Group {
         self.hand_out(now, limits);
         pushed.wake = None;
         pushed
+    }
+
+    /// Members that are connected, and what all members have and have not finished.
+    pub fn at_work(&self) -> (u32, u64) {
+        let members = self.members.lock();
+        let connected = members.list.iter().filter(|member| member.window > 0).count();
+        (connected as u32, members.list.iter().map(|member| member.unfinished).sum())
     }
 
     fn hand_out(&self, now: Millis, limits: &Limits) {
@@ -240,8 +249,12 @@ mod tests {
         vec![entry; count]
     }
 
+    fn done(count: usize) -> Finished {
+        Finished { count: count as u64, soonest: 0 }
+    }
+
     fn group(windows: &[usize]) -> (Arc<Group>, Vec<Arc<Session>>, Limits) {
-        let group = Arc::new(Group::new("$share/g/t".into()));
+        let group = Arc::new(Group::new("$share/g/t".into(), 99));
         let limits = Limits::from(&QueueSettings::default());
         let sessions: Vec<_> =
             (0..windows.len() as u64).map(|n| Arc::new(Session::new(n, n.to_string().into()))).collect();
@@ -266,7 +279,7 @@ mod tests {
                 session.queue.pop(&mut taken, 9, usize::MAX, usize::MAX, 1, &limits);
                 group.finished(
                     session.number,
-                    taken.len() as u64,
+                    done(taken.len()),
                     [20, 300, 21][session.number as usize],
                     1,
                     &limits,
@@ -286,7 +299,7 @@ mod tests {
         for _ in 0..18 {
             let mut taken = Vec::new();
             sessions[1].queue.pop(&mut taken, 9, usize::MAX, usize::MAX, 1, &limits);
-            group.finished(1, taken.len() as u64, 5, 1, &limits);
+            group.finished(1, done(taken.len()), 5, 1, &limits);
         }
         assert_eq!((depths(&sessions), group.queue.depth()), (vec![5, 5], 0));
     }
@@ -330,7 +343,7 @@ mod tests {
         group.push(entries(10), 1, &limits);
         group.leave(0, &limits);
         group.join(&sessions[0], QoS::AtLeastOnce, None, 5, 1, &limits);
-        group.finished(0, 5, 5, 1, &limits);
+        group.finished(0, done(5), 5, 1, &limits);
         group.push(entries(20), 1, &limits);
         assert_eq!(depths(&sessions), [10, 5]);
     }

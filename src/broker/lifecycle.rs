@@ -4,6 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use tidegate_plugin::Publisher;
+
 use super::Broker;
 use super::clock::Millis;
 use super::gate::Gate;
@@ -33,44 +35,74 @@ pub(super) struct Owner {
     pub(super) expiry: u32,
     pub(super) user: Option<Arc<str>>,
     pub(super) will: Option<Box<Will>>,
+    pub(super) publisher: Arc<Publisher>,
 }
 
 impl Broker {
     /// Gives a client its session: the one it had, or a new one. A connection that owned it is told to leave.
-    pub(super) fn attach(&self, client_id: &str, owner: Owner) -> Attached {
+    pub(super) fn attach(&self, client_id: &str, mut owner: Owner) -> Attached {
         let connection = self.next_connection();
+        loop {
+            let known = self.registry.sessions.lock().get(client_id).cloned();
+            let attached = match known {
+                Some(session) => self.take_over(&session, owner, connection),
+                None => self.begin(client_id, owner, connection),
+            };
+            match attached {
+                Ok(attached) => return attached,
+                // another connection of this client was quicker: look again
+                Err(back) => owner = back,
+            }
+        }
+    }
+
+    /// Begins a session for a client that has none; gives the owner back if it has one.
+    fn begin(&self, client_id: &str, owner: Owner, connection: u64) -> Result<Attached, Owner> {
         let mut sessions = self.registry.sessions.lock();
-        let known = sessions.get(client_id).cloned();
-        if let Some(session) = known {
-            let mut state = session.state.lock();
-            if state.connected {
-                self.stats.takeovers.add(1);
-                // it looks for its session when it has the lock: after us
-                session.queue.nudge();
-            }
-            // a session that ends with its connection is not handed on [MQTT-3.1.2-6]
-            if !owner.clean_start && state.expiry != 0 {
-                self.resume(&session, &mut state, owner, connection);
-                let gate = self.gates.open(session.number);
-                drop(state);
-                return Attached { session, connection, present: true, gate };
-            }
-            state.connection = connection;
-            self.end(&session, &mut state);
+        if sessions.contains_key(client_id) {
+            return Err(owner);
         }
-        let session = Arc::new(Session::new(self.next_session(), client_id.into()));
-        {
-            let mut state = session.state.lock();
-            state.connection = connection;
-            state.connected = true;
-            state.expiry = owner.expiry;
-            state.user = owner.user;
-            state.will = owner.will;
-        }
-        session.queue.connect(self.clock.now());
+        let publisher = Arc::clone(&owner.publisher);
+        let session = self.new_session(client_id, owner, connection);
         sessions.insert(Arc::clone(&session.client_id), Arc::clone(&session));
-        let gate = self.gates.open(session.number);
-        Attached { session, connection, present: false, gate }
+        let gate = self.gates.open(session.number, publisher);
+        Ok(Attached { session, connection, present: false, gate })
+    }
+
+    /// Takes a session over that may be another connection's; gives the owner back if the session has ended.
+    ///
+    /// Its connection may have the state for a while, so this waits without the registry, which everybody needs.
+    fn take_over(&self, session: &Arc<Session>, owner: Owner, connection: u64) -> Result<Attached, Owner> {
+        let mut state = session.state.lock();
+        if state.ended {
+            return Err(owner);
+        }
+        if state.connected {
+            self.stats.takeovers.add(1);
+            // it looks for its session when it has the lock: after us
+            session.queue.nudge();
+        }
+        // a session that ends with its connection is not handed on [MQTT-3.1.2-6]
+        if !owner.clean_start && state.expiry != 0 {
+            let gate = self.gates.open(session.number, Arc::clone(&owner.publisher));
+            self.resume(session, &mut state, owner, connection);
+            return Ok(Attached { session: Arc::clone(session), connection, present: true, gate });
+        }
+        state.connection = connection;
+        self.end(session, &mut state);
+        let publisher = Arc::clone(&owner.publisher);
+        let session = self.new_session(&session.client_id, owner, connection);
+        // while the old one is locked: whoever waits for that finds it ended, and this one in its place
+        self.registry.sessions.lock().insert(Arc::clone(&session.client_id), Arc::clone(&session));
+        let gate = self.gates.open(session.number, publisher);
+        Ok(Attached { session, connection, present: false, gate })
+    }
+
+    fn new_session(&self, client_id: &str, owner: Owner, connection: u64) -> Arc<Session> {
+        let session = Arc::new(Session::new(self.next_session(), client_id.into()));
+        session.state.lock().own(owner, connection);
+        session.queue.connect(self.clock.now());
+        session
     }
 
     fn resume(&self, session: &Arc<Session>, state: &mut State, owner: Owner, connection: u64) {
@@ -83,17 +115,12 @@ impl Broker {
             }
             self.give_back_shared(session, state);
         }
-        state.connection = connection;
-        state.connected = true;
-        state.expiry = owner.expiry;
-        state.user = owner.user;
-        state.will = owner.will;
+        state.own(owner, connection);
         session.queue.connect(self.clock.now());
     }
 
     /// A connection ends. `will` says whether its will counts.
     pub(super) fn detach(&self, session: &Arc<Session>, connection: u64, will: bool) {
-        let mut sessions = self.registry.sessions.lock();
         let mut state = session.state.lock();
         if state.connection != connection || state.ended {
             return;
@@ -105,17 +132,19 @@ impl Broker {
         let now = self.clock.now();
         // this connection still counts as connected
         let connected = self.stats.connects.get().saturating_sub(self.stats.disconnects.get() + 1);
-        let away = (sessions.len() as u64).saturating_sub(connected);
+        let away = (self.registry.sessions.lock().len() as u64).saturating_sub(connected);
         let too_many = away > self.settings.session.max_offline_sessions as u64;
-        if too_many && state.expiry != 0 {
-            tracing::warn!(client = %session.client_id, "its session ends now: session.max_offline_sessions are kept already");
+        if too_many && state.expiry != 0 && self.lines.not_kept.allows(now) {
+            tracing::warn!(
+                client = &*session.client_id,
+                "its session ends now: session.max_offline_sessions are kept already"
+            );
         }
         if state.expiry == 0 || too_many {
             self.end(session, &mut state);
-            sessions.remove(&session.client_id);
+            self.registry.sessions.lock().remove(&session.client_id);
             return;
         }
-        drop(sessions);
         self.give_back_shared(session, &mut state);
         let (_, dropped) = session.queue.disconnect(&self.limits, |_| true);
         self.stats.dropped_gone.add(dropped);
@@ -143,7 +172,7 @@ impl Broker {
         }
     }
 
-    /// Ends a session for good. The caller removes it from the registry.
+    /// Ends a session for good. The caller takes it out of the registry before it unlocks the state.
     fn end(&self, session: &Arc<Session>, state: &mut State) {
         state.ended = true;
         state.connected = false;
@@ -221,20 +250,30 @@ impl Broker {
 
     /// Does what is due for a client, unless it has been back since.
     fn carry_out(&self, client_id: &str, connection: u64, action: Action) {
-        let mut sessions = self.registry.sessions.lock();
-        let Some(session) = sessions.get(client_id).cloned() else { return };
+        let Some(session) = self.registry.sessions.lock().get(client_id).cloned() else { return };
         let mut state = session.state.lock();
-        if state.connection != connection || state.connected {
+        if state.connection != connection || state.connected || state.ended {
             return;
         }
         match action {
             Action::PublishWill => self.publish_will_of(&session, &mut state),
             Action::EndSession => {
                 self.end(&session, &mut state);
-                sessions.remove(client_id);
+                self.registry.sessions.lock().remove(client_id);
                 self.stats.sessions_expired.add(1);
             }
         }
+    }
+}
+
+impl State {
+    /// A connection owns the session from now on.
+    fn own(&mut self, owner: Owner, connection: u64) {
+        self.connection = connection;
+        self.connected = true;
+        self.expiry = owner.expiry;
+        self.user = owner.user;
+        self.will = owner.will;
     }
 }
 
@@ -260,8 +299,9 @@ pub(super) async fn run_timers(broker: Weak<Broker>) {
         }
         let until_next =
             broker.timers.next().map_or(IDLE, |at| Duration::from_millis(at.saturating_sub(now)).min(IDLE));
-        let changed = broker.timers.changed();
-        let _ = tokio::time::timeout(until_next, changed).await;
+        let timers = Arc::clone(&broker.timers);
+        drop(broker);
+        let _ = tokio::time::timeout(until_next, timers.changed()).await;
     }
 }
 
@@ -282,7 +322,8 @@ mod tests {
             message_expiry: None,
             properties: Default::default(),
         };
-        Owner { clean_start, expiry: 1_000_000, user: None, will: Some(Box::new(will)) }
+        let publisher = Arc::new(Publisher::new("c".into(), None, 60, 5));
+        Owner { clean_start, expiry: 1_000_000, user: None, will: Some(Box::new(will)), publisher }
     }
 
     /// However often a client comes and goes, only its last absence is remembered.
@@ -297,5 +338,30 @@ mod tests {
         }
         broker.attach("c", owner(true));
         assert_eq!(broker.timers.len(), 0);
+    }
+
+    /// Connections of one client that come and go at the same time: one session is left, or none, and nobody hangs.
+    #[tokio::test]
+    async fn connections_of_one_client_meet() {
+        let broker = Broker::start(Settings::default(), Chain::default()).unwrap();
+        let come_and_go = |thread: u64| {
+            for round in 0..2_000 {
+                let expiry = if (round + thread).is_multiple_of(3) { 0 } else { 1_000 };
+                let attached = broker.attach("c", Owner { expiry, ..owner(round % 5 == 0) });
+                assert!(!attached.present || round % 5 != 0, "a clean start finds a session");
+                if round % 7 != 0 {
+                    broker.detach(&attached.session, attached.connection, round % 2 == 0);
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|thread| scope.spawn(move || come_and_go(thread))).collect();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+        let last = broker.attach("c", Owner { expiry: 0, ..owner(true) });
+        assert_eq!(broker.levels().sessions, 1);
+        assert_eq!(broker.timers.len(), 0);
+        broker.detach(&last.session, last.connection, false);
+        assert_eq!(broker.levels().sessions, 0);
     }
 }

@@ -1,6 +1,6 @@
 //! The broker: sessions, queues, topic tree, retained messages, wills, groups.
 //!
-//! Locks are taken in this order, each briefly: registry, a session's state, retained, groups, a group's members,
+//! Locks are taken in this order, each briefly: a session's state, registry, retained, groups, a group's members,
 //! a queue, tree, gates.
 
 pub mod clock;
@@ -10,8 +10,12 @@ mod gate;
 mod group;
 mod inflight;
 mod lifecycle;
+mod lines;
+mod measure;
 mod message;
+mod own;
 mod queue;
+mod refusals;
 mod retained;
 mod service;
 mod session;
@@ -25,21 +29,23 @@ mod tree;
 mod window;
 
 use std::collections::HashMap;
-use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::task::Poll;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::mpsc;
+use tidegate_plugin::{Host, Tick};
+use tokio::sync::Notify;
+use tokio::time::MissedTickBehavior;
 
-use self::clock::{Clock, Millis};
+use self::clock::{Clock, Millis, moment};
 use self::gate::Gates;
 use self::group::Group;
+use self::lines::Lines;
 use self::message::{BatchWriter, Message, Parts};
+use self::own::Own;
 use self::queue::{Limits, OVERSHOOT};
+use self::refusals::Refusals;
 use self::retained::Retained;
 use self::session::Registry;
 use self::spine::Spine;
@@ -49,8 +55,12 @@ use self::timers::Timers;
 use self::tree::{Subscription, Target, Tree};
 use crate::chain::Chain;
 use crate::config::Settings;
+use crate::ledger::Ledger;
 
 pub use self::connection::serve;
+
+/// Retained messages looked at in one go when expired ones are sought.
+const SWEEP: usize = 1024;
 
 /// Everything that connections share.
 pub struct Broker {
@@ -59,6 +69,9 @@ pub struct Broker {
     pub(crate) clock: Clock,
     /// What was counted so far.
     pub stats: Stats,
+    /// What was refused, and by whom.
+    pub(crate) refusals: Refusals,
+    lines: Lines,
     pub(crate) chain: Chain,
     spine: Spine,
     tree: RwLock<Tree>,
@@ -70,13 +83,17 @@ pub struct Broker {
     session_numbers: AtomicU64,
     registry: Registry,
     gates: Gates,
+    ledger: Ledger,
+    /// Bytes that all held publishers wait with.
+    held_bytes: Arc<AtomicUsize>,
     groups: Mutex<HashMap<Arc<str>, Arc<Group>>>,
-    timers: Timers,
+    /// Its task waits for it without keeping the broker.
+    timers: Arc<Timers>,
     /// Subscriptions whose queues hold publishers, to be checked for progress.
     watched: Mutex<HashMap<(bool, usize), Arc<Subscription>>>,
     draining: AtomicBool,
-    /// Messages of the broker itself: wills and `$SYS`.
-    own: OnceLock<mpsc::UnboundedSender<(u64, Bytes)>>,
+    drained: Notify,
+    own: Own,
 }
 
 impl Broker {
@@ -88,11 +105,14 @@ impl Broker {
         // without dropping.
         let in_flight = (settings.queue.max_bytes / (4 * OVERSHOOT * shards)).max(64 * 1024);
         let (spine, outlets) = Spine::start(shards, in_flight)?;
+        let (own, messages) = Own::new();
         let broker = Arc::new(Self {
-            limits: Limits::from(&settings.queue),
+            limits: Limits { measured: chain.ticks(), ..Limits::from(&settings.queue) },
             settings,
             clock: Clock::start(),
             stats: Stats::default(),
+            refusals: Refusals::default(),
+            lines: Lines::default(),
             chain,
             spine,
             tree: RwLock::default(),
@@ -103,25 +123,32 @@ impl Broker {
             session_numbers: AtomicU64::new(1),
             registry: Registry::default(),
             gates: Gates::default(),
+            ledger: Ledger::default(),
+            held_bytes: Arc::default(),
             groups: Mutex::default(),
-            timers: Timers::default(),
+            timers: Arc::default(),
             watched: Mutex::default(),
             draining: AtomicBool::new(false),
-            own: OnceLock::new(),
+            drained: Notify::new(),
+            own,
         });
         for (shard, outlet) in outlets.into_iter().enumerate() {
-            let broker = Arc::clone(&broker);
+            let broker = Arc::downgrade(&broker);
             let thread = std::thread::Builder::new().name(format!("dispatch-{shard}"));
             // fails only when the system has no thread to give, before anybody is served
             thread.spawn(move || dispatch::run(broker, outlet)).map_err(SpineError::Thread)?;
         }
-        broker.start_housekeeping();
+        let weak = Arc::downgrade(&broker);
+        let host: Weak<dyn Host> = weak;
+        broker.chain.start(&host);
+        broker.start_housekeeping(messages);
         Ok(broker)
     }
 
     /// Stops serving: every connection is told to leave.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);
+        self.drained.notify_waiters();
         let sessions: Vec<_> = self.registry.sessions.lock().values().cloned().collect();
         for session in sessions {
             // once we have had the lock, its connection has seen the flag or waits to be woken
@@ -133,6 +160,15 @@ impl Broker {
     /// Whether it stops.
     pub fn draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
+    }
+
+    /// Returns when it stops.
+    async fn drained(&self) {
+        // made before the flag is looked at, so that no notice is missed
+        let notice = self.drained.notified();
+        if !self.draining() {
+            notice.await;
+        }
     }
 
     /// Connected clients, sessions, subscriptions, retained messages and their bytes, messages waiting.
@@ -163,6 +199,11 @@ impl Broker {
         self.connections.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Groups are counted with connections, far from the numbers of sessions.
+    fn next_group(&self) -> u64 {
+        1 << 63 | self.next_connection()
+    }
+
     /// Sessions are counted on their own: their numbers spread publishers over the spine's shards.
     fn next_session(&self) -> u64 {
         self.session_numbers.fetch_add(1, Ordering::Relaxed)
@@ -179,12 +220,26 @@ impl Broker {
         let queue = &self.settings.queue;
         if store.store(Arc::new(message), queue.max_retained, queue.max_retained_bytes).is_err() {
             self.stats.retained_refused.add(1);
-            tracing::warn!(
-                topic = parts.topic,
-                "not retained: the store is full (queue.max_retained, queue.max_retained_bytes)"
-            );
+            if self.lines.not_retained.allows(self.clock.now()) {
+                tracing::warn!(
+                    topic = parts.topic,
+                    "not retained: the store is full (queue.max_retained, queue.max_retained_bytes)"
+                );
+            }
         }
         ordinal
+    }
+
+    /// Forgets retained messages that have expired, a slice at a time: others need the store as well.
+    async fn sweep_retained(&self, now: Millis) {
+        let mut at = None;
+        loop {
+            at = self.retained.write().sweep(at, SWEEP, now);
+            if at.is_none() {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Publishes a message of the broker itself or a will, in order with what `publisher` published before.
@@ -193,10 +248,7 @@ impl Broker {
         let mut batch = BatchWriter::default();
         batch.start(publisher);
         batch.push(&Parts { ordinal, ..parts }, |_| {});
-        if let Some(own) = self.own.get() {
-            // the receiver lives as long as the broker
-            let _ = own.send((publisher, batch.finish()));
-        }
+        self.own.send(publisher, batch.finish());
     }
 
     /// Looks after a queue that holds publishers.
@@ -222,29 +274,35 @@ impl Broker {
         });
     }
 
-    fn start_housekeeping(self: &Arc<Self>) {
-        let (own, mut messages) = mpsc::unbounded_channel();
-        // just made: nobody has set it
-        let _ = self.own.set(own);
-        let broker = Arc::downgrade(self);
-        tokio::spawn(async move {
-            while let Some((publisher, batch)) = messages.recv().await {
-                let Some(broker) = broker.upgrade() else { return };
-                let mut batch = Some(batch);
-                poll_fn(|cx| {
-                    match batch.take().map(|batch| broker.spine.offer(publisher, batch, cx.waker())) {
-                        Some(Err(full)) => {
-                            batch = Some(full);
-                            Poll::Pending
-                        }
-                        _ => Poll::Ready(()),
-                    }
-                })
-                .await;
+    /// Turns the control loop while the broker lives, if a plugin wants it.
+    async fn run_control_loop(broker: Weak<Self>, period: Duration) {
+        let mut turn = tokio::time::interval(period);
+        turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            turn.tick().await;
+            let Some(broker) = broker.upgrade() else { return };
+            // thousands of queues and publishers take their time
+            let turned = tokio::task::spawn_blocking(move || broker.turn_control_loop());
+            if turned.await.is_err() {
+                tracing::error!("a turn of the control loop failed");
             }
-        });
+        }
+    }
+
+    fn turn_control_loop(&self) {
+        let now = moment(self.clock.now());
+        let queues = self.ledger.read(now);
+        self.chain.tick(&Tick { now, wall_ms: clock::wall(), queues: &queues, host: self });
+    }
+
+    fn start_housekeeping(self: &Arc<Self>, messages: own::Messages) {
+        tokio::spawn(own::run(Arc::downgrade(self), messages));
         tokio::spawn(lifecycle::run_timers(Arc::downgrade(self)));
         tokio::spawn(sys::run(Arc::downgrade(self)));
+        if self.limits.measured {
+            let period = Duration::from_millis(self.settings.overload.period_ms);
+            tokio::spawn(Self::run_control_loop(Arc::downgrade(self), period));
+        }
         let broker = Arc::downgrade(self);
         tokio::spawn(async move {
             let mut second = tokio::time::interval(Duration::from_secs(1));
@@ -253,11 +311,26 @@ impl Broker {
                 let Some(broker) = broker.upgrade() else { return };
                 let now = broker.clock.now();
                 broker.check_progress(now);
+                broker.lines.report();
                 if tick % 60 == 59 {
-                    broker.retained.write().sweep(now);
+                    broker.sweep_retained(now).await;
                 }
             }
         });
+    }
+}
+
+impl Drop for Broker {
+    /// Sessions and groups know their subscriptions and these know them: without this they would stay in memory.
+    fn drop(&mut self) {
+        let sessions = std::mem::take(&mut *self.registry.sessions.lock());
+        for session in sessions.into_values() {
+            let state = std::mem::take(&mut *session.state.lock());
+            for (filter, subscription) in &state.subscriptions {
+                self.forget(&session, filter, subscription);
+            }
+            session.queue.clear();
+        }
     }
 }
 

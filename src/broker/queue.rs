@@ -9,13 +9,16 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use parking_lot::Mutex;
+use tidegate_control::time::{Moment, Span};
 
-use super::clock::Millis;
+use super::clock::{Millis, moment};
 use super::gate::Gate;
 use super::group::Group;
 use super::message::Message;
 use super::service::Service;
 use crate::config::QueueSettings;
+pub use crate::ledger::Statement;
+use crate::ledger::{Account, QUIET_TURNS};
 use crate::wire::QoS;
 
 /// A message in a queue, with what depends on the receiver.
@@ -40,6 +43,13 @@ pub struct Extra {
     pub identifiers: Box<[u32]>,
     /// The shared group that it came through.
     pub group: Option<Arc<Group>>,
+}
+
+impl Entry {
+    /// Whether it came to a session through a shared group, in whose account it is booked.
+    fn of_group(&self) -> bool {
+        self.extra.as_ref().is_some_and(|extra| extra.group.is_some())
+    }
 }
 
 /// Whom a queue over its bound may hold.
@@ -70,6 +80,8 @@ pub struct Limits {
     pub offline_messages: usize,
     /// Bytes for a consumer that is away.
     pub offline_bytes: usize,
+    /// Whether queues keep accounts for the ledger.
+    pub measured: bool,
 }
 
 /// A queue that is shorter than this is never late enough to hold anybody.
@@ -88,6 +100,7 @@ impl From<&QueueSettings> for Limits {
             progress: settings.progress_timeout * 1000,
             offline_messages: settings.offline_messages,
             offline_bytes: settings.offline_bytes,
+            measured: false,
         }
     }
 }
@@ -103,6 +116,15 @@ pub struct Flow {
     pub dropped: u64,
 }
 
+/// Messages that a consumer is done with.
+#[derive(Debug, Clone, Copy)]
+pub struct Finished {
+    /// How many.
+    pub count: u64,
+    /// Milliseconds from sending the one that was acknowledged soonest; the greatest number when none was.
+    pub soonest: Millis,
+}
+
 /// What a push came to.
 #[derive(Debug, Default)]
 pub struct Pushed {
@@ -114,6 +136,21 @@ pub struct Pushed {
     pub over: bool,
     /// Wake the consumer.
     pub wake: Option<Waker>,
+    /// The queue opened an account: it is to be entered into the ledger.
+    pub opened: bool,
+}
+
+/// What was booked, beside what the queue knows exactly.
+#[derive(Debug)]
+pub struct Stated {
+    /// What was booked since the last time.
+    pub statement: Statement,
+    /// Messages waiting; for a session those of its groups too.
+    pub waiting: u64,
+    /// How long the first of them has waited.
+    pub age: Span,
+    /// Publishers that are held.
+    pub held: u32,
 }
 
 /// A queue at one moment, for people.
@@ -149,6 +186,8 @@ struct Inner {
     service: Service,
     /// What waited when the consumer came back: old through no fault of its, so it makes nobody wait.
     backlog: usize,
+    /// What is booked, where queues are measured and something happened lately.
+    account: Option<Box<Account>>,
 }
 
 /// A QoS 0 consumer may hold publishers if it empties a full queue within so many holds.
@@ -176,6 +215,7 @@ impl Queue {
             brief_until: 0,
             service: Service::default(),
             backlog: 0,
+            account: None,
         }))
     }
 
@@ -184,9 +224,18 @@ impl Queue {
         let mut inner = self.0.lock();
         let mut pushed = Pushed::default();
         inner.begin_if_empty(now);
+        let mut arrivals = Arrivals::default();
         for entry in entries {
             inner.flow.arrived += 1;
-            if !inner.connected && entry.qos == QoS::AtMostOnce {
+            let unwanted = !inner.connected && entry.qos == QoS::AtMostOnce;
+            if limits.measured && !unwanted && !entry.of_group() {
+                let account = inner.account.get_or_insert_with(|| {
+                    pushed.opened = true;
+                    Box::new(Account::open(moment(now)))
+                });
+                arrivals.add(entry.message.publisher, account);
+            }
+            if unwanted {
                 pushed.unwanted += 1;
                 continue;
             }
@@ -195,6 +244,10 @@ impl Queue {
         }
         pushed.dropped += inner.trim(limits);
         inner.flow.dropped += pushed.dropped + pushed.unwanted;
+        if let Some(account) = &mut inner.account {
+            arrivals.book(account, now);
+            account.discard(moment(now), pushed.dropped);
+        }
         pushed.over = inner.may_hold(now, limits) && inner.over(now, limits);
         pushed.wake = inner.waker.take();
         pushed
@@ -222,7 +275,8 @@ impl Queue {
         now: Millis,
         limits: &Limits,
     ) {
-        let mut inner = self.0.lock();
+        let mut guard = self.0.lock();
+        let inner = &mut *guard;
         let before = out.len();
         while out.len() - before < most && bytes > 0 {
             match inner.entries.front() {
@@ -238,6 +292,10 @@ impl Queue {
         }
         let taken = out.len() - before;
         if taken > 0 {
+            if let Some(account) = &mut inner.account {
+                let own = out[before..].iter().filter(|entry| !entry.of_group());
+                own.for_each(|entry| account.waited(now.saturating_sub(entry.since)));
+            }
             inner.flow.departed += taken as u64;
             inner.backlog = inner.backlog.saturating_sub(taken);
             inner.made_progress(now);
@@ -246,7 +304,7 @@ impl Queue {
         }
         let released = inner.release_if_short(now, limits);
         inner.give_memory_back();
-        drop(inner);
+        drop(guard);
         release(released);
     }
 
@@ -294,9 +352,13 @@ impl Queue {
         count
     }
 
-    /// The consumer acknowledged something.
-    pub fn acknowledged(&self, now: Millis) {
-        self.0.lock().made_progress(now);
+    /// The consumer is done with messages that it took.
+    pub fn finished(&self, done: Finished, now: Millis) {
+        let mut inner = self.0.lock();
+        inner.made_progress(now);
+        if let Some(account) = &mut inner.account {
+            account.depart(moment(now), done.count, done.soonest);
+        }
     }
 
     /// Called now and then for a queue that holds publishers: lets them go when the consumer makes no progress.
@@ -353,6 +415,9 @@ impl Queue {
         inner.entries = rest;
         dropped += inner.trim(limits);
         inner.flow.dropped += dropped;
+        if let Some(account) = &mut inner.account {
+            account.discard(Moment::START, dropped);
+        }
         inner.flow.departed += given_back.len() as u64;
         drop(inner);
         release(held);
@@ -366,6 +431,9 @@ impl Queue {
         let mut inner = self.0.lock();
         inner.connected = false;
         let dropped = inner.entries.len() as u64;
+        if let Some(account) = &mut inner.account {
+            account.discard(Moment::START, u64::MAX);
+        }
         inner.entries = VecDeque::new();
         inner.bytes = 0;
         inner.flow.dropped += dropped;
@@ -387,6 +455,27 @@ impl Queue {
         if let Some(waker) = waker {
             waker.wake();
         }
+    }
+
+    /// What was booked since the last time, with so many consumers at work. `None` when there is no account, or
+    /// when the account was quiet for long and is closed, unless consumers have something.
+    pub fn statement(&self, now: Moment, consumers: u32, in_flight: u64) -> Option<Stated> {
+        let mut inner = self.0.lock();
+        let held = inner.held.as_ref().map_or(0, |held| held.lasting.len() + held.brief.len());
+        let head = inner.entries.iter().find(|entry| !entry.of_group());
+        let age = head.map_or(Span::ZERO, |head| now.since(moment(head.since)));
+        let waiting = inner.entries.len() as u64;
+        let statement = inner.account.as_mut()?.statement(now, consumers, waiting + in_flight);
+        if statement.quiet > QUIET_TURNS && in_flight == 0 {
+            inner.account = None;
+            return None;
+        }
+        Some(Stated { statement, waiting, age, held: held as u32 })
+    }
+
+    /// Whether a consumer is there.
+    pub fn is_connected(&self) -> bool {
+        self.0.lock().connected
     }
 
     /// Messages waiting.
@@ -415,6 +504,37 @@ impl Queue {
     #[cfg(test)]
     pub fn flow(&self) -> Flow {
         self.0.lock().flow
+    }
+}
+
+/// Arrivals of one push, collected so that a run of messages of one publisher is booked in one go.
+#[derive(Default)]
+struct Arrivals {
+    count: u64,
+    run: (u64, u32),
+}
+
+impl Arrivals {
+    fn add(&mut self, publisher: u64, account: &mut Account) {
+        self.count += 1;
+        if self.run.0 != publisher {
+            self.end_run(account);
+            self.run.0 = publisher;
+        }
+        self.run.1 += 1;
+    }
+
+    fn end_run(&mut self, account: &mut Account) {
+        let (publisher, count) = std::mem::take(&mut self.run);
+        // 0 is the broker itself, which nobody holds back
+        if publisher != 0 {
+            account.fed_by(publisher, count);
+        }
+    }
+
+    fn book(mut self, account: &mut Account, now: Millis) {
+        self.end_run(account);
+        account.arrive(moment(now), self.count);
     }
 }
 
@@ -476,7 +596,7 @@ impl Inner {
         while self.entries.len() > messages || self.bytes > bytes {
             let Some(entry) = self.entries.pop_front() else { break };
             self.bytes -= entry.message.weight();
-            if entry.extra.as_ref().is_some_and(|extra| extra.group.is_some()) {
+            if entry.of_group() {
                 kept.push(entry);
             } else {
                 dropped += 1;

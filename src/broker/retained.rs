@@ -102,16 +102,18 @@ impl Retained {
         true
     }
 
-    /// Forgets what has expired.
-    pub fn sweep(&mut self, now: Millis) {
-        let bytes = &mut self.bytes;
-        self.messages.retain(|_, message| {
-            let keep = !message.expired(now);
-            if !keep {
-                *bytes -= message.weight();
-            }
-            keep
-        });
+    /// Forgets what has expired among the next `looks` topics, from this one on; where to go on, `None` at the end.
+    pub fn sweep(&mut self, from: Option<Box<str>>, looks: usize, now: Millis) -> Option<Box<str>> {
+        let from = from.as_deref().map_or(Bound::Unbounded, Bound::Included);
+        let mut rest = self.messages.range::<str, _>((from, Bound::Unbounded));
+        let slice = rest.by_ref().take(looks);
+        let expired: Vec<Box<str>> =
+            slice.filter(|(_, message)| message.expired(now)).map(|(topic, _)| topic.clone()).collect();
+        let next = rest.next().map(|(topic, _)| topic.clone());
+        for topic in expired {
+            self.bytes -= self.messages.remove(&topic).map_or(0, |message| message.weight());
+        }
+        next
     }
 
     /// How many there are.
@@ -203,5 +205,39 @@ mod tests {
         let mut out = Vec::new();
         assert!(store.read(&mut Cursor::new("#".into(), 7), 9, 9, 9, 1, &mut out));
         assert!(out.is_empty());
+    }
+
+    #[test]
+    fn any_slices_forget_what_has_expired() {
+        for looks in [1, 2, 3, 100] {
+            let mut store = Retained::default();
+            for number in 0..20_u64 {
+                let topic = format!("t/{number}");
+                let parts = Parts {
+                    topic: &topic,
+                    properties: b"",
+                    payload: b"x",
+                    qos: QoS::AtMostOnce,
+                    retain: true,
+                    ordinal: 1,
+                    // every third one never
+                    expires: number % 3 * 10,
+                };
+                store.store(Arc::new(Message::new(1, &parts)), 0, 0).unwrap();
+            }
+            let (count, bytes) = (store.len(), store.bytes());
+            let (mut at, mut slices) = (None, 0);
+            loop {
+                at = store.sweep(at, looks, 15);
+                slices += 1;
+                if at.is_none() {
+                    break;
+                }
+            }
+            assert_eq!((store.len(), slices), (13, count.div_ceil(looks)), "{looks} at a time");
+            assert!(store.bytes() < bytes);
+            store.sweep(None, 100, 25);
+            assert_eq!(topics(&store, "#", 99, 99, 9999).len(), 7);
+        }
     }
 }

@@ -153,6 +153,6 @@ impl Session {
 /// All sessions, by client identifier.
 #[derive(Debug, Default)]
 pub struct Registry {
-    /// Locked before any session's state.
+    /// Locked after a session's state, and for a moment only: everybody who comes or goes needs it.
     pub sessions: Mutex<HashMap<Arc<str>, Arc<Session>>>,
 }

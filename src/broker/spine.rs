@@ -4,6 +4,7 @@
 //! shard. Users' topics never reach rumqttd. What is in flight is bounded well under the log's size, so that its
 //! cursor can't jump over messages that nobody has read. This is the only file that names rumqttd.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::Waker;
@@ -40,15 +41,23 @@ const SEGMENT_SIZE: usize = 1024 * 1024;
 const SEGMENT_COUNT: usize = 8;
 /// Notifications that the router hands to a link in one go; it pauses a link at 199.
 const READ_COUNT: u64 = 128;
+/// The last that goes into a shard. No batch is as short.
+const LAST: &[u8] = b"last";
 
-/// The way in.
+/// The way in. When it is dropped, its outlets end.
 pub struct Spine {
     shards: Vec<Shard>,
+    depot: Arc<Depot>,
 }
 
 /// The way out of one shard.
 pub struct Outlet {
-    link: LinkRx,
+    /// Taken when the outlet ends.
+    link: Option<LinkRx>,
+    shard: usize,
+    depot: Arc<Depot>,
+    /// The last has come out.
+    ended: bool,
     flight: Arc<Flight>,
     /// Batches and bytes received and not settled.
     taken: (usize, usize),
@@ -57,10 +66,34 @@ pub struct Outlet {
 }
 
 struct Shard {
-    link: Mutex<LinkTx>,
+    /// Taken when the spine is dropped.
+    link: Mutex<Option<LinkTx>>,
     topic: Bytes,
     flight: Arc<Flight>,
 }
+
+/// A router with its links. It runs for as long as the process does, because rumqttd has no way to stop it: one that is
+/// no longer needed waits in [`IDLE`] for the next spine.
+struct Line {
+    ways: Vec<Way>,
+}
+
+/// The links of one shard, and the offset in its log of what comes out next.
+struct Way {
+    publish: LinkTx,
+    receive: LinkRx,
+    next_offset: u64,
+}
+
+/// Where the links of a spine that ends are gathered: the ways in first, then each way out when it has ended.
+#[derive(Default)]
+struct Depot {
+    publish: Mutex<Vec<LinkTx>>,
+    receive: Mutex<BTreeMap<usize, (LinkRx, u64)>>,
+}
+
+/// Routers that nobody uses now. No more than there were spines at the same time.
+static IDLE: Mutex<Vec<Line>> = Mutex::new(Vec::new());
 
 struct Flight {
     max_bytes: usize,
@@ -76,33 +109,32 @@ impl Spine {
     /// Starts the router and links to it: one way in and one way out for each shard. Publishers wait when
     /// `max_bytes` are in flight in their shard.
     pub fn start(shards: usize, max_bytes: usize) -> Result<(Self, Vec<Outlet>), SpineError> {
-        let config = RouterConfig {
-            max_connections: 2 * shards + 1,
-            max_outgoing_packet_count: READ_COUNT,
-            max_segment_size: SEGMENT_SIZE,
-            max_segment_count: SEGMENT_COUNT,
-            ..RouterConfig::default()
+        let line = match Line::idle(shards) {
+            Some(line) => line,
+            None => Line::start(shards)?,
         };
-        let router = Router::new(0, config).spawn();
+        let depot = Arc::new(Depot::default());
         let mut ways_in = Vec::with_capacity(shards);
         let mut ways_out = Vec::with_capacity(shards);
-        for shard in 0..shards {
-            let topic = format!("shard/{shard}");
-            let (mut subscribe, link, _) =
-                LinkBuilder::new(&format!("out-{shard}"), router.clone()).build()?;
-            subscribe.subscribe(topic.clone())?;
-            let (publish, _, _) = LinkBuilder::new(&format!("in-{shard}"), router.clone()).build()?;
+        for (shard, way) in line.ways.into_iter().enumerate() {
             let flight = Arc::new(Flight::new(max_bytes.min(MAX_BYTES)));
             ways_out.push(Outlet {
-                link,
+                link: Some(way.receive),
+                shard,
+                depot: Arc::clone(&depot),
+                ended: false,
                 flight: Arc::clone(&flight),
                 taken: (0, 0),
-                next_offset: 0,
+                next_offset: way.next_offset,
                 lost: 0,
             });
-            ways_in.push(Shard { link: Mutex::new(publish), topic: topic.into(), flight });
+            ways_in.push(Shard {
+                link: Mutex::new(Some(way.publish)),
+                topic: topic_of(shard).into(),
+                flight,
+            });
         }
-        Ok((Self { shards: ways_in }, ways_out))
+        Ok((Self { shards: ways_in, depot }, ways_out))
     }
 
     /// Offers a batch of this publisher's messages, in order.
@@ -137,11 +169,71 @@ impl Spine {
     }
 }
 
+impl Drop for Spine {
+    fn drop(&mut self) {
+        // locked, so that the last outlet to end finds them all
+        let mut publish = self.depot.publish.lock();
+        for shard in &self.shards {
+            shard.send(Bytes::from_static(LAST));
+            publish.extend(shard.link.lock().take());
+        }
+    }
+}
+
+impl Line {
+    fn idle(shards: usize) -> Option<Self> {
+        let mut idle = IDLE.lock();
+        let fits = idle.iter().position(|line| line.ways.len() == shards)?;
+        Some(idle.swap_remove(fits))
+    }
+
+    fn start(shards: usize) -> Result<Self, SpineError> {
+        let config = RouterConfig {
+            max_connections: 2 * shards + 1,
+            max_outgoing_packet_count: READ_COUNT,
+            max_segment_size: SEGMENT_SIZE,
+            max_segment_count: SEGMENT_COUNT,
+            ..RouterConfig::default()
+        };
+        let router = Router::new(0, config).spawn();
+        let mut ways = Vec::with_capacity(shards);
+        for shard in 0..shards {
+            let (mut subscribe, receive, _) =
+                LinkBuilder::new(&format!("out-{shard}"), router.clone()).build()?;
+            subscribe.subscribe(topic_of(shard))?;
+            let (publish, _, _) = LinkBuilder::new(&format!("in-{shard}"), router.clone()).build()?;
+            ways.push(Way { publish, receive, next_offset: 0 });
+        }
+        Ok(Self { ways })
+    }
+}
+
+impl Depot {
+    /// Takes a way out back; with the last of them, puts the router aside for the next spine.
+    fn give_back(&self, shard: usize, link: LinkRx, next_offset: u64) {
+        let (mut publish, mut receive) = (self.publish.lock(), self.receive.lock());
+        receive.insert(shard, (link, next_offset));
+        if publish.len() != receive.len() {
+            return;
+        }
+        let outs = std::mem::take(&mut *receive).into_values();
+        let ways = publish.drain(..).zip(outs);
+        let ways = ways.map(|(publish, (receive, next_offset))| Way { publish, receive, next_offset });
+        IDLE.lock().push(Line { ways: ways.collect() });
+    }
+}
+
+fn topic_of(shard: usize) -> String {
+    format!("shard/{shard}")
+}
+
 impl Shard {
     /// Puts a batch where the router finds it, and tells the router only when nothing waited there: so at most
     /// one event for each shard is under way and the router's bounded channel never blocks us.
     fn send(&self, batch: Bytes) {
         let mut link = self.link.lock();
+        // there until the spine is dropped
+        let Some(link) = link.as_mut() else { return };
         let mut waiting = link.buffer();
         if waiting.is_empty() {
             drop(waiting);
@@ -155,16 +247,29 @@ impl Shard {
 
 impl Outlet {
     /// Waits for batches and appends what is there, up to about `most` bytes. They count as in flight until
-    /// [`Outlet::settle`].
-    pub fn receive(&mut self, batches: &mut Vec<Bytes>, most: usize) -> Result<(), SpineError> {
-        while batches.is_empty() {
-            if let Some(notification) = self.link.recv()? {
-                self.take(notification, batches)?;
+    /// [`Outlet::settle`]. `false` when the spine was dropped: nothing more comes.
+    pub fn receive(&mut self, batches: &mut Vec<Bytes>, most: usize) -> Result<bool, SpineError> {
+        // taken only by `drop`
+        let Some(mut link) = self.link.take() else { return Ok(false) };
+        let received = self.receive_from(&mut link, batches, most);
+        self.link = Some(link);
+        received.map(|()| !self.ended)
+    }
+
+    fn receive_from(
+        &mut self,
+        link: &mut LinkRx,
+        batches: &mut Vec<Bytes>,
+        most: usize,
+    ) -> Result<(), SpineError> {
+        while batches.is_empty() && !self.ended {
+            if let Some(notification) = link.recv()? {
+                self.take(notification, link, batches)?;
             }
         }
-        while self.taken.1 < most {
-            match self.link.recv_deadline(std::time::Instant::now()) {
-                Ok(Some(notification)) => self.take(notification, batches)?,
+        while self.taken.1 < most && !self.ended {
+            match link.recv_deadline(std::time::Instant::now()) {
+                Ok(Some(notification)) => self.take(notification, link, batches)?,
                 Ok(None) => {}
                 Err(LinkError::RecvTimeout(_)) => break,
                 Err(error) => return Err(error.into()),
@@ -173,19 +278,28 @@ impl Outlet {
         Ok(())
     }
 
-    fn take(&mut self, notification: Notification, batches: &mut Vec<Bytes>) -> Result<(), SpineError> {
+    fn take(
+        &mut self,
+        notification: Notification,
+        link: &LinkRx,
+        batches: &mut Vec<Bytes>,
+    ) -> Result<(), SpineError> {
         match notification {
             Notification::Forward(forward) => {
                 if let Some((_, offset)) = forward.cursor {
                     self.lost += offset.saturating_sub(self.next_offset);
                     self.next_offset = offset + 1;
                 }
+                if forward.publish.payload == LAST {
+                    self.ended = true;
+                    return Ok(());
+                }
                 self.taken.0 += 1;
                 self.taken.1 += forward.publish.payload.len();
                 batches.push(forward.publish.payload);
             }
             // the router stops serving a link that it found full until the link says that it is ready
-            Notification::Unschedule => self.link.ready()?,
+            Notification::Unschedule => link.ready()?,
             _ => {}
         }
         Ok(())
@@ -201,6 +315,15 @@ impl Outlet {
     /// Batches that were sent but never came out, so far: 0 unless there is a defect.
     pub fn lost(&self) -> u64 {
         self.lost
+    }
+}
+
+impl Drop for Outlet {
+    fn drop(&mut self) {
+        // one that ended early, such as by a panic, leaves things behind: its router is not used again
+        if let Some(link) = self.link.take().filter(|_| self.ended) {
+            self.depot.give_back(self.shard, link, self.next_offset);
+        }
     }
 }
 
@@ -255,7 +378,7 @@ mod tests {
         let mut batches = Vec::new();
         while batches.len() < count {
             let mut some = Vec::new();
-            outlet.receive(&mut some, 64 * 1024).unwrap();
+            assert!(outlet.receive(&mut some, 64 * 1024).unwrap());
             outlet.settle();
             batches.extend(some);
         }
@@ -296,5 +419,25 @@ mod tests {
         assert_eq!(accepted, 64);
         assert_eq!(drain(&mut outlets[0], accepted).len(), accepted);
         assert!(spine.offer(1, Bytes::from_static(b"x"), Waker::noop()).is_ok());
+    }
+
+    /// A spine that is dropped ends its outlets, and the next one begins where it ended.
+    #[test]
+    fn a_router_is_used_again() {
+        // a number of shards that no other test has
+        for round in 0..20_u8 {
+            let (spine, mut outlets) = Spine::start(3, 64 * 1024).unwrap();
+            for number in 0..10 {
+                spine.offer(1, Bytes::from(vec![round; 100 + number]), Waker::noop()).unwrap();
+            }
+            let seen = if round % 2 == 0 { drain(&mut outlets[1], 10) } else { Vec::new() };
+            drop(spine);
+            for mut outlet in outlets {
+                while outlet.receive(&mut Vec::new(), 64 * 1024).unwrap() {}
+                assert_eq!(outlet.lost(), 0);
+            }
+            assert!(seen.iter().all(|batch| batch[0] == round), "a batch of another spine");
+            assert_eq!(IDLE.lock().iter().filter(|line| line.ways.len() == 3).count(), 1);
+        }
     }
 }

@@ -61,6 +61,7 @@ impl Broker {
         let now = self.next_ordinal();
         let subscription = Arc::new(Subscription {
             target: Target::Session(Arc::clone(session)),
+            filter: Arc::clone(&path),
             qos: filter.qos,
             no_local: filter.no_local,
             retain_as_published: filter.retain_as_published,
@@ -93,7 +94,9 @@ impl Broker {
     ) {
         let mut groups = self.groups.lock();
         let group = Arc::clone(
-            groups.entry(Arc::clone(&path)).or_insert_with(|| Arc::new(Group::new(Arc::clone(&path)))),
+            groups
+                .entry(Arc::clone(&path))
+                .or_insert_with(|| Arc::new(Group::new(Arc::clone(&path), self.next_group()))),
         );
         group.join(session, filter.qos, identifier, window, self.clock.now(), &self.limits);
         drop(groups);
@@ -102,6 +105,7 @@ impl Broker {
         let since = state.subscriptions.get(&path).map_or_else(|| self.next_ordinal(), |known| known.since);
         let subscription = Arc::new(Subscription {
             target: Target::Group(group),
+            filter: plain_filter(&path).into(),
             qos: QoS::ExactlyOnce,
             no_local: false,
             retain_as_published: filter.retain_as_published,

@@ -14,11 +14,16 @@ pub(super) async fn run(broker: Weak<Broker>) {
         return;
     }
     let mut tick = tokio::time::interval(Duration::from_secs(interval.into()));
-    let mut last = Load::default();
+    let (mut last, mut seconds) = (Load::default(), 0);
     loop {
         tick.tick().await;
+        seconds += u32::from(interval);
         let Some(broker) = broker.upgrade() else { return };
-        last = broker.publish_sys(last, interval);
+        // when much waits, the next update says as much as this one would
+        if !broker.own.crowded() {
+            last = broker.publish_sys(last, seconds);
+            seconds = 0;
+        }
     }
 }
 
@@ -32,7 +37,7 @@ struct Load {
 }
 
 impl Broker {
-    fn publish_sys(&self, last: Load, seconds: u16) -> Load {
+    fn publish_sys(&self, last: Load, seconds: u32) -> Load {
         let stats = &self.stats;
         let levels = self.levels();
         let load = Load {

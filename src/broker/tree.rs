@@ -16,6 +16,8 @@ use crate::wire::QoS;
 pub struct Subscription {
     /// Who gets the messages.
     pub target: Target,
+    /// The filter, without `$share/group/`.
+    pub filter: Arc<str>,
     /// Most QoS to deliver with.
     pub qos: QoS,
     /// Not what the subscriber itself published.
@@ -51,6 +53,14 @@ impl Subscription {
         match &self.target {
             Target::Session(session) => &session.client_id,
             Target::Group(group) => &group.path,
+        }
+    }
+
+    /// The number of the target, unique among all.
+    pub fn number(&self) -> u64 {
+        match &self.target {
+            Target::Session(session) => session.number,
+            Target::Group(group) => group.number,
         }
     }
 
@@ -266,6 +276,7 @@ mod tests {
 
     fn subscription(session: &Arc<Session>) -> Arc<Subscription> {
         Arc::new(Subscription {
+            filter: "".into(),
             target: Target::Session(Arc::clone(session)),
             qos: QoS::AtMostOnce,
             no_local: false,

@@ -1,10 +1,13 @@
 //! Runs the plugins, in the order of the configuration. The first answer other than "go on" wins.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use tidegate_plugin::{Client, Hook, Plugin, Publish, Refusal, Subscribe, Verdict};
+use tidegate_plugin::{
+    Client, Hook, Host, Plugin, Publish, Publisher, Refusal, Request, Response, Subscribe, Tick, Verdict,
+};
 
 /// All plugins.
 #[derive(Clone, Default)]
@@ -25,8 +28,8 @@ pub struct Candidate {
     pub peer: SocketAddr,
     /// The name in its verified certificate.
     pub certificate: Option<String>,
-    /// Protocol level.
-    pub level: u8,
+    /// What it is as a publisher.
+    pub publisher: Arc<Publisher>,
 }
 
 impl Chain {
@@ -46,9 +49,38 @@ impl Chain {
             } else {
                 plugin.connect(&candidate.as_client())?
             };
-            hooks.extend(hook);
+            hooks.extend(hook.map(|hook| (plugin.name(), hook)));
         }
-        Ok(Hooks(hooks.into()))
+        Ok(Hooks { hooks: hooks.into(), decided_by: "" })
+    }
+
+    /// Hands every plugin the gateway, before anybody is served.
+    pub fn start(&self, host: &Weak<dyn Host>) {
+        self.plugins.iter().for_each(|plugin| plugin.start(host));
+    }
+
+    /// Whether a plugin wants to hear of queues.
+    pub fn ticks(&self) -> bool {
+        self.plugins.iter().any(|plugin| plugin.ticks())
+    }
+
+    /// One turn of the control loop. A plugin that panics misses this turn.
+    pub fn tick(&self, tick: &Tick<'_>) {
+        for plugin in self.plugins.iter().filter(|plugin| plugin.ticks()) {
+            if catch_unwind(AssertUnwindSafe(|| plugin.on_tick(tick))).is_err() {
+                tracing::error!(plugin = plugin.name(), "a panic ended its turn of the control loop");
+            }
+        }
+    }
+
+    /// The first plugin's answer to an operator's question.
+    pub fn request(&self, request: &Request<'_>) -> Option<Response> {
+        self.plugins.iter().find_map(|plugin| plugin.on_request(request))
+    }
+
+    /// Brings the metrics of plugins up to date.
+    pub fn refresh_metrics(&self) {
+        self.plugins.iter().for_each(|plugin| plugin.refresh_metrics());
     }
 
     /// Lets every plugin read its files again; what went wrong, by plugin.
@@ -65,7 +97,7 @@ impl Candidate {
             password: self.password.as_deref(),
             peer: self.peer,
             certificate: self.certificate.as_deref(),
-            level: self.level,
+            publisher: &self.publisher,
         }
     }
 }
@@ -76,7 +108,11 @@ fn unavailable() -> Refusal {
 }
 
 /// What the plugins keep for one connection.
-pub struct Hooks(Box<[Box<dyn Hook>]>);
+pub struct Hooks {
+    /// In order, with the plugin's name.
+    hooks: Box<[(&'static str, Box<dyn Hook>)]>,
+    decided_by: &'static str,
+}
 
 impl Hooks {
     /// Asks about a message.
@@ -91,19 +127,27 @@ impl Hooks {
 
     /// Tells of the end of a subscription.
     pub fn on_unsubscribe(&mut self, filter: &str) {
-        self.0.iter_mut().for_each(|hook| hook.on_unsubscribe(filter));
+        self.hooks.iter_mut().for_each(|(_, hook)| hook.on_unsubscribe(filter));
     }
 
     /// Tells of the end of the connection.
     pub fn on_disconnect(&mut self) {
-        self.0.iter_mut().for_each(|hook| hook.on_disconnect());
+        self.hooks.iter_mut().for_each(|(_, hook)| hook.on_disconnect());
     }
 
-    fn first(&mut self, mut ask: impl FnMut(&mut Box<dyn Hook>) -> Verdict) -> Verdict {
-        self.0
-            .iter_mut()
-            .map(&mut ask)
-            .find(|verdict| *verdict != Verdict::Continue)
-            .unwrap_or(Verdict::Continue)
+    /// The plugin whose answer was the last one other than "go on".
+    pub fn decided_by(&self) -> &'static str {
+        self.decided_by
+    }
+
+    fn first(&mut self, mut ask: impl FnMut(&mut dyn Hook) -> Verdict) -> Verdict {
+        for (plugin, hook) in &mut self.hooks {
+            let verdict = ask(&mut **hook);
+            if verdict != Verdict::Continue {
+                self.decided_by = plugin;
+                return verdict;
+            }
+        }
+        Verdict::Continue
     }
 }

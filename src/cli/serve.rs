@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusHandle;
+use tidegate_plugin::{Request, Response};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -28,6 +29,8 @@ pub(super) trait Gateway: Clone + Send + Sync + 'static {
     fn reload(&self) -> Vec<String>;
     /// Copies counts into the metrics registry.
     fn refresh_metrics(&self);
+    /// Asks the plugins an operator's question.
+    fn request(&self, request: &Request<'_>) -> Option<Response>;
 }
 
 /// Serves until a signal ends it.
@@ -69,7 +72,10 @@ impl<G: Gateway> Running<G> {
         let listeners = Listeners::bind(&settings.listen, tls.clone(), settings.session.max_packet_size)?;
         let (connections, ready) = (listeners.connections(), Ready::default());
         let refresh = refresh(gateway.clone(), connections.clone());
-        let endpoint = Admin::bind(&settings.admin, admin::routes(metrics.clone(), refresh, ready.clone()))?;
+        let asked = gateway.clone();
+        let ask: admin::Ask = Arc::new(move |request: &Request<'_>| asked.request(request));
+        let endpoint =
+            Admin::bind(&settings.admin, admin::routes(metrics.clone(), refresh, ask, ready.clone()))?;
         let banner = banner::banner(loaded, &listeners.local_addresses(), &endpoint.local_addresses());
         let handler = {
             let gateway = gateway.clone();

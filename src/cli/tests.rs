@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::CommandFactory;
 use metrics_exporter_prometheus::PrometheusBuilder;
+use tidegate_plugin::{Request, Response};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -182,6 +183,10 @@ mod serving {
 
         fn refresh_metrics(&self) {
             metrics::counter!("refreshed_total").increment(1);
+        }
+
+        fn request(&self, _: &Request<'_>) -> Option<Response> {
+            None
         }
     }
 

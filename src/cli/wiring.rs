@@ -4,6 +4,7 @@ use std::path::Path;
 
 use tidegate_access::users::{self, Change};
 use tidegate_access::{Access, AccessConfig};
+use tidegate_plugin::{Plugin, Request, Response};
 
 use super::CliError;
 use super::passwd::PasswdError;
@@ -14,9 +15,11 @@ use crate::listen::Stream;
 
 /// Starts the gateway. Must be called within a Tokio runtime.
 pub(super) fn gateway(settings: &Settings) -> Result<impl Serving + use<>, CliError> {
-    let access = access(settings)?;
-    let gateway = Gateway::builder(settings.clone()).plugin(Box::new(access)).build();
-    gateway.map_err(|error| CliError::Broker(error.to_string()))
+    let mut builder = Gateway::builder(settings.clone());
+    for name in &settings.plugins {
+        builder = builder.plugin(plugin(name, settings)?);
+    }
+    builder.build().map_err(|error| CliError::Broker(error.to_string()))
 }
 
 /// Reads the files that plugins would read.
@@ -37,6 +40,14 @@ pub(super) fn set_user(file: &Path, user: &str, password: &[u8]) -> Result<&'sta
 /// Takes a user out of the file.
 pub(super) fn delete_user(file: &Path, user: &str) -> Result<(), PasswdError> {
     users::delete_user(file, user).map_err(|error| PasswdError::Users(error.to_string()))
+}
+
+/// Makes the plugin of this name; the configuration's check has seen that there is one.
+fn plugin(name: &str, settings: &Settings) -> Result<Box<dyn Plugin>, CliError> {
+    match name {
+        "access" => Ok(Box::new(access(settings)?)),
+        unknown => Err(CliError::Broker(format!("there is no plugin {unknown:?}"))),
+    }
 }
 
 fn access(settings: &Settings) -> Result<Access, CliError> {
@@ -64,5 +75,9 @@ impl Serving for Gateway {
 
     fn refresh_metrics(&self) {
         Self::refresh_metrics(self);
+    }
+
+    fn request(&self, request: &Request<'_>) -> Option<Response> {
+        Self::request(self, request)
     }
 }

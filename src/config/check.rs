@@ -14,12 +14,16 @@ const LARGEST_PACKET: u64 = 268_435_460;
 /// The specification obliges a server to accept client identifiers of this length ([MQTT-3.1.3-5]).
 const SHORTEST_CLIENT_ID_LIMIT: u64 = 23;
 
+/// The plugins that there are.
+const PLUGINS: [&str; 1] = ["access"];
+
 /// Names every value that cannot be.
 pub(super) fn check(figment: &Figment, settings: &Settings) -> Vec<Problem> {
     let mut checks = Checks { figment, problems: Vec::new() };
     checks.numbers(settings);
     checks.listeners(settings);
     checks.tls(settings);
+    checks.plugins(settings);
     checks.access(settings);
     checks.files(settings);
     checks.holds(settings);
@@ -57,6 +61,7 @@ impl Checks<'_> {
             ("listen.max_connections", listen.max_connections as u64),
             ("listen.connect_timeout", listen.connect_timeout.into()),
             ("listen.max_buffer", listen.max_buffer as u64),
+            ("listen.max_buffer_total", listen.max_buffer_total as u64),
             ("session.receive_maximum", session.receive_maximum.into()),
             ("session.max_inflight", session.max_inflight.into()),
             ("session.max_subscriptions", session.max_subscriptions as u64),
@@ -68,6 +73,7 @@ impl Checks<'_> {
         for (key, value) in least_one {
             self.within(key, value, 1, u64::MAX);
         }
+        self.within("overload.period_ms", settings.overload.period_ms, 10, 10_000);
         self.within("session.max_packet_size", session.max_packet_size.into(), 64, LARGEST_PACKET);
         let longest = u16::MAX.into();
         self.within("session.max_client_id", session.max_client_id as u64, SHORTEST_CLIENT_ID_LIMIT, longest);
@@ -118,6 +124,26 @@ impl Checks<'_> {
             !access.anonymous && access.users.is_none() && tls.client_ca.is_none(),
             "access.anonymous",
             "nobody could connect; set access.users to a file made by `tidegate passwd`, or tls.client_ca",
+        );
+    }
+
+    fn plugins(&mut self, settings: &Settings) {
+        for (index, name) in settings.plugins.iter().enumerate() {
+            if !PLUGINS.contains(&name.as_str()) {
+                let near = keys::nearest_of(name, &PLUGINS).map(|near| format!("; did you mean {near:?}?"));
+                let known = PLUGINS.join(", ");
+                let reason = format!("there is no plugin {name:?}, only {known}{}", near.unwrap_or_default());
+                self.refuse("plugins", reason);
+            } else if settings.plugins[..index].contains(name) {
+                self.refuse("plugins", format!("{name:?} is there twice"));
+            }
+        }
+        let access = &settings.access;
+        let wanted = !access.anonymous || access.users.is_some() || access.rules.is_some();
+        self.refuse_if(
+            wanted && !settings.plugins.iter().any(|name| name == "access"),
+            "plugins",
+            "\"access\" is missing, so that access.anonymous, access.users and access.rules would not count",
         );
     }
 

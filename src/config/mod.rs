@@ -18,6 +18,6 @@ mod tests;
 pub use error::{ConfigError, Problem};
 pub use load::{Loaded, Sources, load};
 pub use settings::{
-    AccessSettings, AdminSettings, Hold, ListenSettings, LogFormat, LogSettings, Mode, QueueSettings,
-    SessionSettings, Settings, TlsSettings,
+    AccessSettings, AdminSettings, Hold, ListenSettings, LogFormat, LogSettings, Mode, OverloadSettings,
+    QueueSettings, SessionSettings, Settings, TlsSettings,
 };

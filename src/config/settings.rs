@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 /// All that can be configured.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
     /// Who owns the sessions.
@@ -20,12 +20,33 @@ pub struct Settings {
     pub session: SessionSettings,
     /// Consumer queues.
     pub queue: QueueSettings,
+    /// The plugins, in the order in which they are asked.
+    pub plugins: Vec<String>,
     /// Who may connect and do what.
     pub access: AccessSettings,
+    /// What publishers may send.
+    pub overload: OverloadSettings,
     /// Metrics and health.
     pub admin: AdminSettings,
     /// Logging.
     pub log: LogSettings,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            mode: Mode::default(),
+            listen: ListenSettings::default(),
+            tls: TlsSettings::default(),
+            session: SessionSettings::default(),
+            queue: QueueSettings::default(),
+            plugins: vec!["access".into()],
+            access: AccessSettings::default(),
+            overload: OverloadSettings::default(),
+            admin: AdminSettings::default(),
+            log: LogSettings::default(),
+        }
+    }
 }
 
 /// Who owns the sessions.
@@ -61,6 +82,8 @@ pub struct ListenSettings {
     pub max_accept_rate: u32,
     /// What a connection may keep of input that cannot be handled yet, in bytes, beside one packet.
     pub max_buffer: usize,
+    /// The same for all connections together: over it, each may keep only 16 KB.
+    pub max_buffer_total: usize,
 }
 
 impl Default for ListenSettings {
@@ -74,6 +97,7 @@ impl Default for ListenSettings {
             connect_timeout: 10,
             max_accept_rate: 0,
             max_buffer: 256 * 1024,
+            max_buffer_total: 256 * 1024 * 1024,
         }
     }
 }
@@ -228,6 +252,20 @@ pub struct AdminSettings {
 impl Default for AdminSettings {
     fn default() -> Self {
         Self { listen: vec![SocketAddr::from(([127, 0, 0, 1], 9464))] }
+    }
+}
+
+/// What publishers may send.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OverloadSettings {
+    /// Milliseconds between two turns of the control loop.
+    pub period_ms: u64,
+}
+
+impl Default for OverloadSettings {
+    fn default() -> Self {
+        Self { period_ms: 100 }
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 use super::connections::Connections;
 use super::rate::AcceptRate;
@@ -62,6 +63,7 @@ impl Listeners {
             handshake_timeout: Duration::from_secs(settings.connect_timeout.into()),
             max_packet_size: max_packet_size as usize,
             handshake_log: Mutex::default(),
+            stopping: watch::Sender::new(false),
         };
         Ok(Self { listeners, shared: Arc::new(shared) })
     }

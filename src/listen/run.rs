@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::bind::{Listener, Listeners};
@@ -33,6 +34,8 @@ pub(super) struct Shared {
     pub(super) handshake_timeout: Duration,
     pub(super) max_packet_size: usize,
     pub(super) handshake_log: Mutex<LogRate>,
+    /// True when nobody is accepted any more: then nobody's handshake is waited for.
+    pub(super) stopping: watch::Sender<bool>,
 }
 
 impl Listeners {
@@ -51,6 +54,7 @@ impl Listeners {
         shutdown.await;
         // Aborting is enough: a connection that was accepted is in a task of its own.
         loops.shutdown().await;
+        self.shared.stopping.send_replace(true);
     }
 }
 
@@ -99,6 +103,20 @@ fn admit(shared: &Shared, peer: SocketAddr, log: &mut LogRate) -> Option<Place> 
     place
 }
 
+/// Bytes that the system takes for a client beyond what is on its way: enough to keep the line busy.
+#[cfg(target_os = "linux")]
+const MAX_UNSENT: u32 = 128 * 1024;
+
+/// Keeps the system from hiding a queue: what a slow client has no room for waits with us, where it is counted.
+#[cfg(target_os = "linux")]
+fn show_queue(socket: &TcpStream) {
+    // Fails only if the client is gone.
+    let _ = socket2::SockRef::from(socket).set_tcp_notsent_lowat(MAX_UNSENT);
+}
+
+#[cfg(not(target_os = "linux"))]
+fn show_queue(_: &TcpStream) {}
+
 /// Starts the task of one client. For plain TCP the task holds the handler and nothing else.
 fn start<H, F>(
     transport: Transport,
@@ -113,6 +131,7 @@ fn start<H, F>(
 {
     // Without it small packets wait for the acknowledgement of earlier ones. Fails only if the client is gone.
     let _ = socket.set_nodelay(true);
+    show_queue(&socket);
     if transport == Transport::Mqtt {
         tokio::spawn(serve_plain(handler.clone(), Stream::tcp(socket, peer), place));
         return;
@@ -144,8 +163,13 @@ async fn handshake(
     peer: SocketAddr,
     shared: Arc<Shared>,
 ) -> Option<Stream> {
+    let mut stopping = shared.stopping.subscribe();
     let upgrading = upgrade(transport, socket, peer, &shared);
-    let error = match tokio::time::timeout(shared.handshake_timeout, upgrading).await {
+    let upgraded = tokio::select! {
+        upgraded = tokio::time::timeout(shared.handshake_timeout, upgrading) => upgraded,
+        _ = stopping.wait_for(|stopping| *stopping) => return None,
+    };
+    let error = match upgraded {
         Ok(Ok(stream)) => return Some(stream),
         Ok(Err(error)) => error,
         Err(_) => io::ErrorKind::TimedOut.into(),

@@ -1,10 +1,11 @@
 //! mosquitto_pub and mosquitto_sub over TLS.
 
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use crate::certificates::Certificates;
 use crate::common::server::{Server, Setup};
-use crate::common::unique;
+use crate::common::{PATIENCE, unique};
 use crate::mosquitto::start;
 use crate::peers::{program, run, run_any};
 use crate::{certificates, server};
@@ -75,4 +76,47 @@ fn client_certificates() {
     let mut with = publisher();
     with.arg("--cert").arg(&certificates.client).arg("--key").arg(&certificates.client_key);
     run(&mut with);
+}
+
+/// SIGHUP reads the certificate again: new connections get the new one, those that are open go on.
+#[test]
+fn certificates_are_reloaded() {
+    let (old, new) = (Certificates::make("before"), Certificates::make("after"));
+    let files = Certificates::make("served");
+    let serve = |certificates: &Certificates| {
+        std::fs::copy(&certificates.server, &files.server).expect("a copy");
+        std::fs::copy(&certificates.server_key, &files.server_key).expect("a copy");
+    };
+    serve(&old);
+    let tls_files = Some((files.server.clone(), files.server_key.clone()));
+    let server = Server::start("certificates-reload", &Setup { tls: tls_files, ..Setup::default() });
+    let published = |trusted: &Certificates| {
+        let mut command = tls("mosquitto_pub", "mqttv5", &server, trusted);
+        run_any(command.args(["-t", "reload", "-q", "1", "-m", "x"])).0
+    };
+    let mut command = tls("mosquitto_sub", "mqttv5", &server, &old);
+    let mut subscriber = start(command.args(["-d", "-F", "MSG %p", "-t", "reload", "-q", "1"]));
+    assert!(published(&old) && !published(&new));
+    assert_eq!(subscriber.line("MSG "), "x");
+    // a certificate without its key is refused, and the old ones stay
+    std::fs::copy(&new.server, &files.server).expect("a copy");
+    server.signal("HUP");
+    wait_for_line(&server, "not read again");
+    assert!(published(&old) && !published(&new));
+    serve(&new);
+    server.signal("HUP");
+    wait_for_line(&server, "were read again");
+    assert!(published(&new) && !published(&old));
+    // one before the mistake, one after it, one with the new certificate
+    for _ in 0..2 {
+        assert_eq!(subscriber.line("MSG "), "x");
+    }
+}
+
+fn wait_for_line(server: &Server, words: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    while !std::fs::read_to_string(&server.log).is_ok_and(|text| text.contains(words)) {
+        assert!(Instant::now() < deadline, "the log never says `{words}`");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }

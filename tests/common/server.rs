@@ -1,8 +1,8 @@
 //! The server under test: the real `tidegate`, or Mosquitto to check the tests themselves.
 
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::io::{BufRead, BufReader, Read, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -115,6 +115,17 @@ impl Server {
     pub fn signal(&self, name: &str) {
         let status = Command::new("kill").args(["-s", name, &self.pid.to_string()]).status();
         assert!(status.expect("kill").success(), "signal {name}");
+    }
+
+    /// The answer to a GET on the admin endpoint.
+    pub fn get(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(self.admin).expect("the admin endpoint");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            .expect("a request");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("an answer");
+        text
     }
 
     fn spawn(name: &str, setup: &Setup) -> Self {

@@ -14,4 +14,5 @@ mod defects;
 mod delivery;
 mod house;
 mod peer;
+mod plugins;
 mod shared;

@@ -115,6 +115,14 @@ impl Flow {
         }
     }
 
+    /// Says how many messages can be in the hands of consumers from now on.
+    pub fn set_window(&mut self, window: u64) {
+        self.busy_above = window;
+        if self.totals.waiting() <= window {
+            self.busy_from = None;
+        }
+    }
+
     /// Books messages that entered the queue.
     pub fn arrive(&mut self, now: Moment, count: u64) {
         if count == 0 {

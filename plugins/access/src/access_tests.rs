@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::LazyLock;
+use std::time::Duration;
 
 use tempfile::TempDir;
-use tidegate_plugin::{Publish, Subscribe, Verdict};
+use tidegate_plugin::{Moment, Publish, Publisher, Subscribe, Verdict};
 
 use super::*;
 use crate::users::cheap_hash;
@@ -41,6 +43,9 @@ impl Setup {
     }
 }
 
+static PUBLISHER: LazyLock<Arc<Publisher>> =
+    LazyLock::new(|| Arc::new(Publisher::new("c1".into(), None, 60, 5)));
+
 fn client<'a>(user: Option<&'a str>, password: Option<&'a str>, certificate: Option<&'a str>) -> Client<'a> {
     Client {
         id: "c1",
@@ -48,12 +53,19 @@ fn client<'a>(user: Option<&'a str>, password: Option<&'a str>, certificate: Opt
         password: password.map(str::as_bytes),
         peer: ([127, 0, 0, 1], 1).into(),
         certificate,
-        level: 5,
+        publisher: &PUBLISHER,
     }
 }
 
 fn publish(hook: &mut Option<Box<dyn Hook>>, topic: &str) -> Verdict {
-    hook.as_mut().unwrap().on_publish(&Publish { topic, payload: b"", qos: 0, retain: false })
+    hook.as_mut().unwrap().on_publish(&Publish {
+        topic,
+        payload: b"",
+        qos: 0,
+        retain: false,
+        now: Moment::START,
+        waited: Duration::ZERO,
+    })
 }
 
 fn subscribe(hook: &mut Option<Box<dyn Hook>>, filter: &str) -> Verdict {

@@ -14,8 +14,9 @@
 //!
 //! ```
 //! use std::net::SocketAddr;
-//! use std::time::{Duration, Instant};
-//! use tidegate_plugin::{Client, Hook, Plugin, Publish, Refusal, Verdict};
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//! use tidegate_plugin::{Client, Hook, Moment, Plugin, Publish, Publisher, Refusal, Verdict};
 //!
 //! /// How many payload bytes each client may publish in each window.
 //! struct ByteBudget {
@@ -32,22 +33,22 @@
 //!         if client.user == Some("camera") {
 //!             return Ok(None); // Without a hook, this client is never asked about again.
 //!         }
-//!         let ends = Instant::now() + self.window;
-//!         Ok(Some(Box::new(Budget { left: self.bytes, ends, bytes: self.bytes, window: self.window })))
+//!         let window = self.window.as_millis() as u64;
+//!         Ok(Some(Box::new(Budget { left: self.bytes, ends: 0, bytes: self.bytes, window })))
 //!     }
 //! }
 //!
 //! /// What is left to one client.
 //! struct Budget {
 //!     left: usize,
-//!     ends: Instant,
+//!     ends: u64,
 //!     bytes: usize,
-//!     window: Duration,
+//!     window: u64,
 //! }
 //!
 //! impl Hook for Budget {
 //!     fn on_publish(&mut self, publish: &Publish<'_>) -> Verdict {
-//!         let (size, now) = (publish.payload.len(), Instant::now());
+//!         let (size, now) = (publish.payload.len(), publish.now.as_nanos() / 1_000_000);
 //!         if now >= self.ends {
 //!             (self.left, self.ends) = (self.bytes, now + self.window);
 //!         }
@@ -55,7 +56,7 @@
 //!             self.left -= size;
 //!             return Verdict::Continue;
 //!         }
-//!         let wait = self.ends - now;
+//!         let wait = Duration::from_millis(self.ends - now);
 //!         let refusal = Refusal::quota_exceeded("byte budget used up", wait);
 //!         match publish.qos {
 //!             _ if size > self.bytes => Verdict::Close(refusal), // It would never fit.
@@ -67,9 +68,12 @@
 //!
 //! let plugin = ByteBudget { bytes: 1000, window: Duration::from_secs(3600) };
 //! let peer = SocketAddr::from(([127, 0, 0, 1], 50_000));
-//! let client = Client { id: "meter-1", user: None, password: None, peer, certificate: None, level: 5 };
+//! let publisher = Arc::new(Publisher::new("meter-1".into(), None, 60, 5));
+//! let client = Client { id: "meter-1", user: None, password: None, peer, certificate: None, publisher: &publisher };
 //! let mut hook = plugin.connect(&client).unwrap().unwrap();
-//! let mut publish = |payload: &[u8], qos| hook.on_publish(&Publish { topic: "t", payload, qos, retain: false });
+//! let (now, waited) = (Moment::from_nanos(1), Duration::ZERO);
+//! let mut publish =
+//!     |payload: &[u8], qos| hook.on_publish(&Publish { topic: "t", payload, qos, retain: false, now, waited });
 //! assert_eq!(publish(&[0; 900], 1), Verdict::Continue);
 //! assert!(matches!(publish(&[0; 900], 1), Verdict::Refuse(refusal) if refusal.code == 0x97));
 //! assert!(matches!(publish(&[0; 900], 0), Verdict::Delay(_)));
@@ -84,9 +88,17 @@
 //!     .plugin(Box::new(ByteBudget { bytes: 1_000_000, window: Duration::from_secs(60) }))
 //! ```
 
+mod host;
+mod request;
+
 use std::borrow::Cow;
 use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
+
+pub use host::{Delays, Host, Publisher, QueueReport, Tick};
+pub use request::{Request, Response};
+pub use tidegate_control::time::Moment;
 
 /// A plugin: the factory of its per-connection hooks.
 pub trait Plugin: Send + Sync + 'static {
@@ -111,17 +123,38 @@ pub trait Plugin: Send + Sync + 'static {
     fn reload(&self) -> Result<(), String> {
         Ok(())
     }
+
+    /// The gateway is about to serve; what it does for plugins can be asked for from now on. Default: nothing.
+    fn start(&self, _host: &Weak<dyn Host>) {}
+
+    /// Whether [`Plugin::on_tick`] is to be called. Queues are measured only when a plugin says so. Default: no.
+    fn ticks(&self) -> bool {
+        false
+    }
+
+    /// One turn of the control loop, at an even pace and never two at once. Default: nothing.
+    fn on_tick(&self, _tick: &Tick<'_>) {}
+
+    /// Answers an operator's question; none when it is not this plugin's. Must not block. Default: none.
+    fn on_request(&self, _request: &Request<'_>) -> Option<Response> {
+        None
+    }
+
+    /// Brings its metrics up to date, before they are read. Default: nothing.
+    fn refresh_metrics(&self) {}
 }
 
 /// What a plugin keeps for one connection. Every method has a default that lets everything pass.
 pub trait Hook: Send {
-    /// The client publishes a message (a will counts: it is asked about when the client connects).
+    /// The client publishes a message (a will counts: it is asked about when the client connects; `Refuse` and
+    /// `Close` then refuse the client, `Drop` throws the will away, `Delay` has no effect).
     /// Default: [`Verdict::Continue`].
     fn on_publish(&mut self, _publish: &Publish<'_>) -> Verdict {
         Verdict::Continue
     }
 
-    /// The client subscribes to one filter. `Delay` and `Drop` count as `Refuse`.
+    /// The client subscribes to one filter. `Delay` and `Drop` count as `Refuse`. `Close` ends the connection without
+    /// an answer to the filters before it.
     /// Default: [`Verdict::Continue`].
     fn on_subscribe(&mut self, _subscribe: &Subscribe<'_>) -> Verdict {
         Verdict::Continue
@@ -147,8 +180,8 @@ pub struct Client<'a> {
     pub peer: SocketAddr,
     /// The common name of its verified TLS certificate, if it showed one.
     pub certificate: Option<&'a str>,
-    /// Protocol level: 4 (3.1.1) or 5.
-    pub level: u8,
+    /// What it is as a publisher, with its keep-alive and its protocol level; shared by all plugins.
+    pub publisher: &'a Arc<Publisher>,
 }
 
 /// A message that a client publishes.
@@ -162,6 +195,10 @@ pub struct Publish<'a> {
     pub qos: u8,
     /// Whether it is to be retained.
     pub retain: bool,
+    /// Now, on the gateway's monotonic clock.
+    pub now: Moment,
+    /// How long it has waited already because a plugin or a queue held its publisher.
+    pub waited: Duration,
 }
 
 /// One filter that a client subscribes to.

@@ -7,12 +7,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_plugin::{Publish, Verdict};
+use tidegate_control::time::Moment;
+use tidegate_plugin::{Publish, Publisher, Verdict};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::alias::{InboundAliases, OutboundAliases};
-use super::{Connection, Ending};
+use super::{Connection, Ending, part};
 use crate::broker::Broker;
+use crate::broker::clock::moment;
 use crate::broker::lifecycle::Owner;
 use crate::broker::window::Window;
 use crate::chain::{Candidate, Hooks};
@@ -23,15 +25,22 @@ use crate::wire::{Connack, Connect, Encoder, Packet, ReasonCode, Version, Will, 
 pub(super) async fn accept(broker: Arc<Broker>, mut stream: Stream) -> Option<Connection> {
     let patience = Duration::from_secs(broker.settings.listen.connect_timeout.into());
     let mut input = Vec::new();
-    let read = tokio::time::timeout(patience, read_connect(&broker, &mut stream, &mut input)).await;
+    let read = tokio::time::timeout(patience, read_connect(&broker, &mut stream, &mut input));
+    let read = tokio::select! {
+        read = read => read,
+        // whoever has not said who it is, is not told that the gateway stops
+        () = broker.drained() => return None,
+    };
     let connect = match read {
         Ok(Ok(connect)) => connect,
         Ok(Err(None)) => return None,
         Ok(Err(Some(error))) => {
-            tracing::debug!(peer = %stream.peer(), %error, "refused");
+            if broker.lines.protocol_error.allows(broker.clock.now()) {
+                tracing::info!(peer = %stream.peer(), %error, "closed: what came is not a CONNECT that can be read");
+            }
             broker.stats.protocol_errors.add(1);
             broker.stats.connects_refused.add(1);
-            answer_bad_connect(&mut stream, &input, error).await;
+            answer_bad_connect(stream, &input, error).await;
             return None;
         }
         Err(_) => {
@@ -44,20 +53,28 @@ pub(super) async fn accept(broker: Arc<Broker>, mut stream: Stream) -> Option<Co
         maximum: connect.maximum_packet_size.unwrap_or(u32::MAX),
         problem_information: connect.request_problem_information,
     };
-    let certificate = stream.certificate().map(str::to_owned);
-    let admission =
-        tokio::time::timeout(patience, admit(&broker, stream.peer(), certificate, &connect)).await;
-    let busy = |_| Err(Refused::new(ReasonCode::SERVER_BUSY, "checking the credentials took too long"));
-    match admission.unwrap_or_else(busy) {
+    let (peer, certificate) = (stream.peer(), stream.certificate().map(str::to_owned));
+    let busy = |text| Refused::new(ReasonCode::SERVER_BUSY, text);
+    let admission = async {
+        if connect.will.is_some() {
+            let room = tokio::time::timeout(patience, broker.own.room()).await;
+            room.map_err(|_| busy("too many wills wait to be published"))?;
+        }
+        let asked = tokio::time::timeout(patience, admit(&broker, peer, certificate, &connect));
+        asked.await.unwrap_or_else(|_| Err(busy("checking the credentials took too long")))
+    };
+    match admission.await {
         Ok(admitted) => Some(establish(broker, stream, input, encoder, *connect, admitted)),
         Err(refusal) => {
             broker.stats.connects_refused.add(1);
-            tracing::info!(peer = %stream.peer(), client = connect.client_id, reason = %refusal.text, "connection refused");
+            if broker.lines.connect_refused.allows(broker.clock.now()) {
+                tracing::info!(%peer, client = connect.client_id, reason = refusal.text, "connection refused");
+            }
             let connack =
                 Connack { reason: refusal.reason, reason_string: Some(&refusal.text), ..Connack::default() };
             let mut output = Vec::new();
             encoder.connack(&mut output, &connack);
-            last_words(&mut stream, &output).await;
+            last_words(stream, &output).await;
             None
         }
     }
@@ -65,9 +82,12 @@ pub(super) async fn accept(broker: Arc<Broker>, mut stream: Stream) -> Option<Co
 
 struct Admitted {
     hooks: Hooks,
+    /// Whether the will is to be published when the time comes.
+    will: bool,
     client_id: Arc<str>,
     assigned: bool,
     user: Option<Arc<str>>,
+    publisher: Arc<Publisher>,
 }
 
 struct Refused {
@@ -110,7 +130,7 @@ async fn read_connect(
 }
 
 /// A client whose CONNECT can't be read is told why where its version has a way to.
-async fn answer_bad_connect(stream: &mut Stream, input: &[u8], error: WireError) {
+async fn answer_bad_connect(stream: Stream, input: &[u8], error: WireError) {
     // the protocol level follows the name, whatever that says
     let level = frame(input, usize::MAX).ok().flatten().and_then(|found| {
         let body = &input[found.header..];
@@ -129,13 +149,12 @@ async fn answer_bad_connect(stream: &mut Stream, input: &[u8], error: WireError)
     last_words(stream, &output).await;
 }
 
-async fn last_words(stream: &mut Stream, bytes: &[u8]) {
-    let write = async {
-        stream.write_all(bytes).await?;
-        stream.shutdown().await
-    };
+async fn last_words(mut stream: Stream, bytes: &[u8]) {
+    let write = tokio::time::timeout(Duration::from_millis(super::LINGER), stream.write_all(bytes));
     // a client that does not take its refusal is closed without
-    let _ = tokio::time::timeout(Duration::from_secs(2), write).await;
+    if let Ok(Ok(())) = write.await {
+        part(stream).await;
+    }
 }
 
 async fn admit(
@@ -163,34 +182,50 @@ async fn admit(
     }
     let client_id: Arc<str> =
         if assigned { fresh_client_id().into() } else { connect.client_id.as_str().into() };
+    let user: Option<Arc<str>> = connect.user.as_deref().or(certificate.as_deref()).map(Arc::from);
+    let keep_alive = keep_alive(broker, connect).0;
+    let level = if connect.version == Version::V5 { 5 } else { 4 };
+    let publisher = Arc::new(Publisher::new(Arc::clone(&client_id), user.clone(), keep_alive, level));
     let candidate = Candidate {
         id: Arc::clone(&client_id),
         user: connect.user.clone(),
         password: connect.password.clone(),
         peer,
         certificate,
-        level: if connect.version == Version::V5 { 5 } else { 4 },
+        publisher: Arc::clone(&publisher),
     };
-    let user = candidate.user.as_deref().or(candidate.certificate.as_deref()).map(Arc::from);
     let asked = broker.chain.connect(Arc::new(candidate)).await;
     let mut hooks = asked.map_err(|refusal| Refused::new(ReasonCode(refusal.code), refusal.reason))?;
-    if let Some(will) = &connect.will {
-        ask_about_will(&mut hooks, will)?;
+    let will = match &connect.will {
+        Some(will) => ask_about_will(&mut hooks, will, moment(broker.clock.now()))?,
+        None => false,
+    };
+    if connect.will.is_some() && !will {
+        broker.stats.discarded.add(1);
     }
-    Ok(Admitted { hooks, client_id, assigned, user })
+    Ok(Admitted { hooks, will, client_id, assigned, user, publisher })
 }
 
-fn ask_about_will(hooks: &mut Hooks, will: &Will) -> Result<(), Refused> {
+/// Whether the will is to be published when the time comes.
+fn ask_about_will(hooks: &mut Hooks, will: &Will, now: Moment) -> Result<bool, Refused> {
     if super::packets::reserved(&will.topic) {
         return Err(Refused::new(ReasonCode::NOT_AUTHORIZED, "the will's topic is reserved"));
     }
-    let publish =
-        Publish { topic: &will.topic, payload: &will.payload, qos: will.qos as u8, retain: will.retain };
+    let publish = Publish {
+        topic: &will.topic,
+        payload: &will.payload,
+        qos: will.qos as u8,
+        retain: will.retain,
+        now,
+        waited: Duration::ZERO,
+    };
     match hooks.on_publish(&publish) {
         Verdict::Refuse(refusal) | Verdict::Close(refusal) => {
             Err(Refused::new(ReasonCode(refusal.code), format!("the will is refused: {}", refusal.reason)))
         }
-        Verdict::Continue | Verdict::Delay(_) | Verdict::Drop => Ok(()),
+        Verdict::Drop => Ok(false),
+        // nothing follows that could wait
+        Verdict::Continue | Verdict::Delay(_) => Ok(true),
     }
 }
 
@@ -205,13 +240,11 @@ fn establish(
     let settings = &broker.settings.session;
     let now = broker.clock.now();
     let v5 = connect.version == Version::V5;
-    let limit = settings.max_keep_alive;
-    let told_keep_alive =
-        (v5 && limit != 0 && (connect.keep_alive == 0 || connect.keep_alive > limit)).then_some(limit);
-    let keep_alive = told_keep_alive.unwrap_or(connect.keep_alive);
+    let (keep_alive, told_keep_alive) = keep_alive(&broker, &connect);
     let expiry = connect.session_expiry.min(settings.max_expiry);
     let clean_start = connect.clean_start;
-    let owner = Owner { clean_start, expiry, user: admitted.user, will: connect.will.map(Box::new) };
+    let will = connect.will.filter(|_| admitted.will).map(Box::new);
+    let owner = Owner { clean_start, expiry, user: admitted.user, will, publisher: admitted.publisher };
     let attached = broker.attach(&admitted.client_id, owner);
     let mut output = Vec::with_capacity(128);
     let connack = Connack {
@@ -227,7 +260,7 @@ fn establish(
     };
     encoder.connack(&mut output, &connack);
     broker.stats.connects.add(1);
-    tracing::debug!(client = %admitted.client_id, peer = %stream.peer(), v5, present = attached.present, "connected");
+    tracing::debug!(client = &*admitted.client_id, peer = %stream.peer(), v5, present = attached.present, "connected");
     let session = attached.session;
     let window = Window::new(connect.receive_maximum.min(settings.max_inflight));
     let resend = resume(&broker, &session, &window);
@@ -238,6 +271,7 @@ fn establish(
         session,
         number: attached.connection,
         gate: attached.gate,
+        told_rate: 0,
         hooks: admitted.hooks,
         encoder,
         window,
@@ -252,6 +286,9 @@ fn establish(
         written: 0,
         unflushed: false,
         held: None,
+        held_since: None,
+        deaf_since: 0,
+        relief: 0,
         offered: None,
         inbound_aliases: InboundAliases::default(),
         outbound_aliases,
@@ -263,6 +300,14 @@ fn establish(
     };
     connection.arm(now + if connection.silence > 0 { connection.silence } else { super::IDLE_TIMER });
     connection
+}
+
+/// The keep-alive that holds, and whether the client is told because it asked for another one.
+fn keep_alive(broker: &Broker, connect: &Connect) -> (u16, Option<u16>) {
+    let limit = broker.settings.session.max_keep_alive;
+    let too_long = limit != 0 && (connect.keep_alive == 0 || connect.keep_alive > limit);
+    let told = (connect.version == Version::V5 && too_long).then_some(limit);
+    (told.unwrap_or(connect.keep_alive), told)
 }
 
 /// What a resumed session sends again, in order; its groups may give it messages again.

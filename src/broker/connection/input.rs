@@ -1,12 +1,13 @@
 //! Reading: from bytes to packets, and what happens to packets of a held publisher.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tidegate_plugin::Refusal;
 use tokio::io::{AsyncRead, ReadBuf};
 
-use super::{Connection, Ending, HeldInput, OUTPUT_LIMIT, Offered, Pause, Scratch};
+use super::{Connection, Ending, HeldBytes, HeldInput, HeldPacket, OUTPUT_LIMIT, Offered, Pause, Scratch};
 use crate::broker::clock::Millis;
 use crate::broker::gate::Held;
 use crate::broker::session::State;
@@ -16,6 +17,13 @@ use crate::wire::{Frame, Packet, ReasonCode, WireError, decode, frame};
 const TRICKLE: usize = 4096;
 /// How often we look whether consumer queues have seen what passed, in milliseconds.
 const LOOK: Millis = 2;
+
+/// How long a client that owes acknowledgements may go unheard, in milliseconds.
+const DEAF_TO_ACKS: Millis = 500;
+/// What passes at least when a client must be heard, in bytes: as much as the system keeps for us to read.
+const RELIEF: usize = 512 * 1024;
+/// What a client may have held when all clients together have too much.
+const LEAST_HELD: usize = 16 * 1024;
 
 /// What a packet's handler says about the packets after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +61,7 @@ impl Connection {
         if !self.resume_after_pause(cx, now) {
             return false;
         }
+        self.relieve_if_deaf(state, now);
         let mut progress = self.release_held(cx, scratch, state, now);
         if self.input_ready && !self.reading_paused() && self.offered.is_none() {
             progress = true;
@@ -64,7 +73,37 @@ impl Connection {
 
     /// Whether input waits because the publisher is held and enough is kept already.
     pub(super) fn reading_paused(&self) -> bool {
-        self.held.as_ref().is_some_and(|held| held.bytes > self.broker.settings.listen.max_buffer)
+        let listen = &self.broker.settings.listen;
+        self.held.as_ref().is_some_and(|held| {
+            held.bytes.own > listen.max_buffer
+                || held.bytes.own > LEAST_HELD && held.bytes.of_all() > listen.max_buffer_total
+        })
+    }
+
+    /// A held client that is not read must be heard now and then all the same: it may have sent PINGREQ behind its
+    /// messages, or acknowledgements that others wait for. So before half its keep-alive is over (soon, if it owes
+    /// acknowledgements) some of its messages pass whatever holds them.
+    fn relieve_if_deaf(&mut self, state: &State, now: Millis) {
+        if !self.reading_paused() {
+            self.deaf_since = 0;
+            return;
+        }
+        if self.deaf_since == 0 {
+            self.deaf_since = now;
+        }
+        let patience = match self.silence / 3 {
+            _ if state.inflight.len() > 0 => DEAF_TO_ACKS,
+            0 => return,
+            half => half,
+        };
+        let due = self.deaf_since + patience;
+        if now < due {
+            self.arm(due);
+            return;
+        }
+        self.deaf_since = now;
+        self.relief = RELIEF.max(2 * self.broker.settings.listen.max_buffer);
+        self.broker.stats.reliefs.add(1);
     }
 
     /// Whether the client is heard if it says something. Not while it is held: its silence then means nothing.
@@ -86,7 +125,10 @@ impl Connection {
         let polled = Pin::new(&mut self.stream).poll_read(cx, &mut buffer);
         let count = buffer.filled().len();
         let progress = match polled {
-            Poll::Pending => false,
+            Poll::Pending => {
+                self.relief = 0;
+                false
+            }
             Poll::Ready(Ok(())) if count > 0 => {
                 self.seen = now;
                 self.broker.stats.bytes_received.add(count as u64);
@@ -183,7 +225,10 @@ impl Connection {
         match last {
             Next::Broken(error) => {
                 self.broker.stats.protocol_errors.add(1);
-                tracing::info!(client = %self.session.client_id, %error, "closed for a protocol error");
+                if self.broker.lines.protocol_error.allows(now) {
+                    let (client, peer) = (&*self.session.client_id, self.stream.peer());
+                    tracing::info!(client, %peer, %error, "closed for a protocol error");
+                }
                 self.close(error.reason, Some(error.what), now);
             }
             Next::Refused(refusal) => self.close(ReasonCode(refusal.code), Some(&refusal.reason), now),
@@ -205,6 +250,7 @@ impl Connection {
             Err(error) => return Next::Broken(error),
         };
         let waits = match &packet {
+            Packet::Publish(_) if self.relief > 0 => self.held.is_some(),
             Packet::Publish(_) => match self.gate.held(now) {
                 Some(Held::Until(_)) => {
                     self.pause = Pause::Brief;
@@ -223,13 +269,14 @@ impl Connection {
             if self.receive_maximum_exceeded(&packet, state) {
                 return Next::Broken(super::packets::RECEIVE_MAXIMUM);
             }
-            self.hold(found, &packet, body);
+            self.hold(found, &packet, body, now);
             return Next::Go;
         }
+        self.relief = self.relief.saturating_sub(body.len());
         match self.handle(&packet, cx, scratch, state, now) {
             Next::Wait(until) => {
-                self.hold(found, &packet, body);
-                self.held.get_or_insert_default().until = until;
+                self.hold(found, &packet, body, now);
+                self.held_input().until = until;
                 self.arm(until);
                 Next::Go
             }
@@ -237,12 +284,18 @@ impl Connection {
         }
     }
 
-    fn hold(&mut self, found: Frame, packet: &Packet<'_>, body: &[u8]) {
-        let held = self.held.get_or_insert_default();
-        held.bytes += body.len() + std::mem::size_of::<(Frame, Box<[u8]>)>();
+    fn hold(&mut self, frame: Frame, packet: &Packet<'_>, body: &[u8], since: Millis) {
+        let held = self.held_input();
+        let kept = HeldPacket { frame, body: body.into(), since };
+        held.bytes.set(held.bytes.own + kept.bytes());
         held.acknowledged +=
             usize::from(matches!(packet, Packet::Publish(publish) if publish.packet_id != 0));
-        held.packets.push_back((found, body.into()));
+        held.packets.push_back(kept);
+    }
+
+    fn held_input(&mut self) -> &mut HeldInput {
+        let bytes = || HeldBytes::new(Arc::clone(&self.broker.held_bytes));
+        self.held.get_or_insert_with(|| Box::new(HeldInput::new(bytes())))
     }
 
     /// Handles held packets as far as the gate allows; registers for the moment when it does.
@@ -254,28 +307,33 @@ impl Connection {
         now: Millis,
     ) -> bool {
         let Some(held) = &self.held else { return false };
-        if held.until > now {
-            self.arm(held.until);
-            return false;
-        }
-        match self.gate.held_or_wake(now, cx.waker()) {
-            Some(Held::Until(until)) => {
-                self.arm(until);
+        if self.relief == 0 {
+            if held.until > now {
+                self.arm(held.until);
                 return false;
             }
-            Some(Held::ByQueue) => return false,
-            None => {}
+            match self.gate.held_or_wake(now, cx.waker()) {
+                Some(Held::Until(until)) => {
+                    self.arm(until);
+                    return false;
+                }
+                Some(Held::ByQueue) => return false,
+                None => {}
+            }
         }
+        let relieved = self.relief > 0;
         let Some(mut held) = self.held.take() else { return false };
         let mut last = Next::Go;
         self.start_batch(scratch);
         while self.offered.is_none()
-            && let Some((found, body)) = held.packets.pop_front()
+            && (!relieved || self.relief > 0)
+            && let Some(packet) = held.packets.pop_front()
         {
-            match self.handle_held(found, &body, cx, scratch, state, now) {
+            self.relief = self.relief.saturating_sub(packet.bytes());
+            match self.handle_held(&packet, cx, scratch, state, now) {
                 Next::Go => {}
                 Next::Wait(until) => {
-                    held.packets.push_front((found, body));
+                    held.packets.push_front(packet);
                     held.until = until;
                     self.arm(until);
                     break;
@@ -299,18 +357,20 @@ impl Connection {
 
     fn handle_held(
         &mut self,
-        found: Frame,
-        body: &[u8],
+        held: &HeldPacket,
         cx: &mut Context<'_>,
         scratch: &mut Scratch,
         state: &mut State,
         now: Millis,
     ) -> Next {
-        match decode(Some(self.encoder.version), found, body) {
+        self.held_since = Some(held.since);
+        let next = match decode(Some(self.encoder.version), held.frame, &held.body) {
             Ok(packet) => self.handle(&packet, cx, scratch, state, now),
             // it was decoded before it was held
             Err(error) => Next::Broken(error),
-        }
+        };
+        self.held_since = None;
+        next
     }
 
     fn pausing(&self) -> bool {
@@ -401,9 +461,8 @@ impl Connection {
 impl HeldInput {
     /// What is left, counted anew.
     fn again(mut self) -> Self {
-        let size = |(_, body): &(Frame, Box<[u8]>)| body.len() + std::mem::size_of::<(Frame, Box<[u8]>)>();
-        self.bytes = self.packets.iter().map(size).sum();
-        let acknowledged = |(found, _): &&(Frame, Box<[u8]>)| found.first >> 4 == 3 && found.first & 6 != 0;
+        self.bytes.set(self.packets.iter().map(HeldPacket::bytes).sum());
+        let acknowledged = |held: &&HeldPacket| held.frame.first >> 4 == 3 && held.frame.first & 6 != 0;
         self.acknowledged = self.packets.iter().filter(acknowledged).count();
         self
     }

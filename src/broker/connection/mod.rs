@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -55,7 +56,13 @@ async fn part(mut stream: Stream) {
     let mut rest = [0; 4096];
     let parting = async {
         stream.shutdown().await?;
-        while stream.read(&mut rest).await? > 0 {}
+        let mut left = PARTING;
+        while left > 0 {
+            match stream.read(&mut rest).await? {
+                0 => break,
+                count => left = left.saturating_sub(count),
+            }
+        }
         std::io::Result::Ok(())
     };
     // whatever happens now, nobody is left to be told
@@ -70,6 +77,8 @@ const OUTPUT_LIMIT: usize = 256 * 1024;
 const READ_SIZE: usize = 64 * 1024;
 /// How long a closing connection may take to send its last bytes.
 const LINGER: Millis = 2_000;
+/// What is still read from a client that was told to leave, to be thrown away.
+const PARTING: usize = 4 * OUTPUT_LIMIT;
 
 struct Connection {
     broker: Arc<Broker>,
@@ -78,6 +87,8 @@ struct Connection {
     /// Tells it from the session's earlier and later connections.
     number: u64,
     gate: Arc<Gate>,
+    /// The change of its rate that the client was told of last.
+    told_rate: u32,
     hooks: Hooks,
     encoder: Encoder,
     window: Window,
@@ -97,6 +108,12 @@ struct Connection {
     written: usize,
     unflushed: bool,
     held: Option<Box<HeldInput>>,
+    /// Since when the packet that is being handled was held.
+    held_since: Option<Millis>,
+    /// Since when nothing is read because enough is held; 0 while something may be read.
+    deaf_since: Millis,
+    /// Bytes of held publishes that may pass all the same, so that what is behind them is heard.
+    relief: usize,
     /// A batch that the spine had no room for, with its acknowledgements.
     offered: Option<Box<Offered>>,
     inbound_aliases: InboundAliases,
@@ -111,14 +128,58 @@ struct Connection {
 }
 
 /// Packets that wait because the publisher is held.
-#[derive(Default)]
 struct HeldInput {
-    packets: VecDeque<(Frame, Box<[u8]>)>,
-    bytes: usize,
+    packets: VecDeque<HeldPacket>,
+    bytes: HeldBytes,
     /// QoS 1 and 2 messages among them.
     acknowledged: usize,
     /// Not before this moment, by a plugin's decision.
     until: Millis,
+}
+
+/// What one client has held, counted for all clients too.
+struct HeldBytes {
+    own: usize,
+    all: Arc<AtomicUsize>,
+}
+
+impl HeldInput {
+    fn new(bytes: HeldBytes) -> Self {
+        Self { packets: VecDeque::new(), bytes, acknowledged: 0, until: 0 }
+    }
+}
+
+impl HeldBytes {
+    fn new(all: Arc<AtomicUsize>) -> Self {
+        Self { own: 0, all }
+    }
+
+    fn set(&mut self, own: usize) {
+        self.all.fetch_add(own, Ordering::Relaxed);
+        self.all.fetch_sub(std::mem::replace(&mut self.own, own), Ordering::Relaxed);
+    }
+
+    fn of_all(&self) -> usize {
+        self.all.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for HeldBytes {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+struct HeldPacket {
+    frame: Frame,
+    body: Box<[u8]>,
+    since: Millis,
+}
+
+impl HeldPacket {
+    fn bytes(&self) -> usize {
+        self.body.len() + std::mem::size_of::<Self>()
+    }
 }
 
 struct Offered {
@@ -168,8 +229,11 @@ struct Scratch {
     received: Vec<u16>,
     entries: Vec<Entry>,
     output: Vec<u8>,
-    /// Whether the client acknowledged something, and how much for which group.
+    /// Whether the client acknowledged something, how much is done for the session and for which group, and how soon
+    /// after it was sent the quickest acknowledgement came.
     acknowledged: bool,
+    own_finished: u64,
+    soonest: Millis,
     finished: Vec<(Arc<Group>, u64)>,
     /// How often the connection searched for retained messages in this turn.
     searches: usize,
@@ -191,6 +255,8 @@ impl Scratch {
             entries: Vec::new(),
             output: Vec::new(),
             acknowledged: false,
+            own_finished: 0,
+            soonest: Millis::MAX,
             finished: Vec::new(),
             searches: 0,
         }
@@ -217,7 +283,9 @@ impl Connection {
     }
 
     fn panicked(&mut self) -> Poll<()> {
-        tracing::error!(client = %self.session.client_id, "a panic ended the connection");
+        if self.broker.lines.panicked.allows(self.broker.clock.now()) {
+            tracing::error!(client = &*self.session.client_id, "a panic ended the connection");
+        }
         self.ending = Ending::Over;
         Poll::Ready(())
     }
@@ -313,7 +381,12 @@ impl Connection {
         self.offered = None;
         self.timer_at = 0;
         self.arm(now + LINGER);
-        tracing::debug!(client = %self.session.client_id, reason = format_args!("0x{:02x}", reason.0), text, "closing");
+        tracing::debug!(
+            client = &*self.session.client_id,
+            reason = format_args!("0x{:02x}", reason.0),
+            text,
+            "closing"
+        );
     }
 
     /// Gives the session up; the stream if its client is to be parted from with care.
@@ -322,7 +395,7 @@ impl Connection {
         self.broker.gates.close(self.session.number, &self.gate);
         self.broker.detach(&self.session, self.number, self.will);
         self.broker.stats.disconnects.add(1);
-        tracing::debug!(client = %self.session.client_id, "disconnected");
+        tracing::debug!(client = &*self.session.client_id, "disconnected");
         matches!(self.ending, Ending::Closing(_)).then_some(self.stream)
     }
 }

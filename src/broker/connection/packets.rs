@@ -9,15 +9,16 @@ use tidegate_plugin::Verdict;
 
 use super::input::Next;
 use super::{Connection, Scratch};
-use crate::broker::clock::Millis;
+use crate::broker::clock::{Millis, moment};
 use crate::broker::inflight::Stage;
 use crate::broker::lifecycle::expiry_moment;
 use crate::broker::message::Parts;
-use crate::broker::queue::Extra;
+use crate::broker::queue::{Extra, Finished};
+use crate::broker::refusals::{Asked, GATEWAY};
 use crate::broker::session::State;
 use crate::broker::topic;
 use crate::wire::{
-    Ack, Disconnect, Packet, Publish, QoS, ReasonCode, Subscribe, Unsubscribe, Version, WireError,
+    Ack, Disconnect, Filter, Packet, Publish, QoS, ReasonCode, Subscribe, Unsubscribe, Version, WireError,
 };
 
 /// More QoS 1 and 2 messages at a time than we said.
@@ -29,12 +30,24 @@ pub(super) const RECEIVE_MAXIMUM: WireError = WireError {
 /// A plugin may ask for any delay; it is asked again after this one.
 const LONGEST_DELAY: Duration = Duration::from_secs(24 * 3600);
 
+/// Why nobody may publish to a reserved topic.
+const RESERVED: &str = "the topic is reserved for the server";
+
 /// Topics that only the gateway itself publishes to.
 pub(super) fn reserved(topic: &str) -> bool {
     topic.starts_with("$SYS/") || topic.starts_with("$tide/")
 }
 
+fn reserved_for_server() -> plugin::Refusal {
+    plugin::Refusal::not_authorized(RESERVED)
+}
+
 impl Connection {
+    /// Whether it is the one control topic that this client may publish to.
+    fn is_own_check(&self, topic: &str) -> bool {
+        topic.strip_prefix("$tide/v1/check/").is_some_and(|client| *client == *self.session.client_id)
+    }
+
     /// Does what a packet asks for.
     pub(super) fn handle(
         &mut self,
@@ -50,11 +63,15 @@ impl Connection {
             Packet::PubRec(ack) => self.pubrec(*ack, scratch, state, now),
             Packet::PubRel(ack) => self.pubrel(*ack, scratch, state),
             Packet::PubComp(ack) => self.pubcomp(*ack, scratch, state, now),
-            Packet::PingReq => self.encoder.pingresp(&mut self.output),
+            Packet::PingReq => {
+                // it has been heard: no more needs to pass for that
+                self.relief = 0;
+                self.encoder.pingresp(&mut self.output);
+            }
             Packet::Subscribe(subscribe) => {
                 // what was published before must count as before
                 self.finish_batch(cx, scratch, state, now);
-                self.subscribe(subscribe, state);
+                return self.subscribe(subscribe, state, now);
             }
             Packet::Unsubscribe(unsubscribe) => {
                 self.finish_batch(cx, scratch, state, now);
@@ -108,11 +125,21 @@ impl Connection {
             payload: publish.payload,
             qos: publish.qos as u8,
             retain: publish.retain,
+            now: moment(now),
+            waited: Duration::from_millis(self.held_since.map_or(0, |since| now.saturating_sub(since))),
         };
-        let verdict = if reserved(topic) {
-            Verdict::Refuse(plugin::Refusal::not_authorized("the topic is reserved for the server"))
-        } else {
-            self.hooks.on_publish(&question)
+        let verdict = match (reserved(topic), self.is_own_check(topic)) {
+            (false, _) => self.hooks.on_publish(&question),
+            // a plugin that answers checks takes it
+            (true, true) => match self.hooks.on_publish(&question) {
+                Verdict::Continue => Verdict::Refuse(reserved_for_server()),
+                verdict => verdict,
+            },
+            (true, false) => Verdict::Refuse(reserved_for_server()),
+        };
+        let verdict = match verdict {
+            Verdict::Delay(_) if self.relief > 0 => Verdict::Continue,
+            verdict => verdict,
         };
         match verdict {
             Verdict::Continue => {
@@ -143,6 +170,8 @@ impl Connection {
             }
             Verdict::Refuse(refusal) => {
                 self.broker.stats.refused.add(1);
+                let by = if reserved(topic) { GATEWAY } else { self.hooks.decided_by() };
+                self.note_refusal(Asked::Publish, by, topic, refusal.code, now);
                 let reason = ReasonCode(refusal.code);
                 self.acknowledge(publish, reason, Some(&refusal), scratch, state);
             }
@@ -150,9 +179,23 @@ impl Connection {
                 let pause = pause.clamp(Duration::from_millis(1), LONGEST_DELAY);
                 return Next::Wait(now + pause.as_millis() as u64);
             }
-            Verdict::Close(refusal) => return Next::Refused(Box::new(refusal)),
+            Verdict::Close(refusal) => {
+                let by = self.hooks.decided_by();
+                self.note_refusal(Asked::Publish, by, topic, refusal.code, now);
+                return Next::Refused(Box::new(refusal));
+            }
         }
         Next::Go
+    }
+
+    /// A refusal is counted each time and logged as far as the log bears it.
+    fn note_refusal(&self, asked: Asked, by: &'static str, topic: &str, code: u8, now: Millis) {
+        self.broker.refusals.count(asked, by, code);
+        if self.broker.lines.refused.allows(now) {
+            let (client, peer, what) = (&*self.session.client_id, self.stream.peer(), asked.name());
+            let reason = format_args!("0x{code:02x}");
+            tracing::info!(client, %peer, what, topic, by, reason, "refused");
+        }
     }
 
     /// The moment of acceptance of the messages in this batch that are not retained.
@@ -185,11 +228,12 @@ impl Connection {
     ) {
         let reason = if self.encoder.version == Version::V5 { reason } else { ReasonCode::SUCCESS };
         let text = refusal.map(|refusal| &*refusal.reason);
-        let wait = refusal.and_then(|refusal| refusal.retry_after).map(|wait| wait.as_millis().to_string());
-        let user: &[(&str, &str)] = match &wait {
-            Some(wait) => &[("tide-wait-ms", wait)],
-            None => &[],
-        };
+        let wait = refusal.and_then(|refusal| refusal.retry_after);
+        let advice = self.advice(wait);
+        let user = advice
+            .as_ref()
+            .map_or([("", ""); 2], |(rate, wait)| [("tide-rate", rate), ("tide-wait-ms", wait)]);
+        let user = if advice.is_some() { &user[..] } else { &[] };
         match publish.qos {
             QoS::AtMostOnce => {}
             QoS::AtLeastOnce => self.encoder.puback(&mut scratch.acks, publish.packet_id, reason, text, user),
@@ -201,6 +245,22 @@ impl Connection {
                 self.encoder.pubrec(&mut scratch.acks, publish.packet_id, reason, text, user);
             }
         }
+    }
+
+    /// The rate that the client may use and the time between two messages, for its next acknowledgement; none when it
+    /// knows them already and does not have to `wait`.
+    fn advice(&mut self, wait: Option<Duration>) -> Option<(String, String)> {
+        let publisher = &self.gate.publisher;
+        let changes = publisher.changes();
+        if changes == self.told_rate && wait.is_none() || self.encoder.version != Version::V5 {
+            return None;
+        }
+        self.told_rate = changes;
+        let rate = publisher.rate();
+        let told = if rate.is_finite() { format!("{rate:.3}") } else { "null".into() };
+        let interval = Duration::try_from_secs_f64(1.0 / rate).unwrap_or(LONGEST_DELAY);
+        let wait = wait.unwrap_or(if rate.is_finite() { interval } else { Duration::ZERO });
+        Some((told, wait.as_millis().to_string()))
     }
 
     fn puback(&mut self, ack: Ack, scratch: &mut Scratch, state: &mut State, now: Millis) {
@@ -248,7 +308,9 @@ impl Connection {
     fn finish(&mut self, id: u16, scratch: &mut Scratch, state: &mut State, now: Millis) {
         let Some(sent) = state.inflight.remove(id) else { return };
         if sent.at != 0 {
-            self.window.acknowledged(now.saturating_sub(sent.at));
+            let delay = now.saturating_sub(sent.at);
+            self.window.acknowledged(delay);
+            scratch.soonest = scratch.soonest.min(delay);
         }
         scratch.acknowledged = true;
         let extra = match sent.stage {
@@ -260,39 +322,59 @@ impl Connection {
 
     /// Tells the queue and the groups what was acknowledged since the last time.
     pub(super) fn settle_finished(&mut self, scratch: &mut Scratch, now: Millis) {
-        if std::mem::take(&mut scratch.acknowledged) {
-            self.session.queue.acknowledged(now);
+        let soonest = std::mem::replace(&mut scratch.soonest, Millis::MAX);
+        let done = Finished { count: std::mem::take(&mut scratch.own_finished), soonest };
+        // what QoS 0 messages leave is of interest only where queues are measured
+        if std::mem::take(&mut scratch.acknowledged) || done.count > 0 && self.broker.limits.measured {
+            self.session.queue.finished(done, now);
         }
         for (group, count) in scratch.finished.drain(..) {
-            group.finished(self.session.number, count, self.window.size(), now, &self.broker.limits);
+            let done = Finished { count, soonest };
+            group.finished(self.session.number, done, self.window.size(), now, &self.broker.limits);
         }
     }
 
-    fn subscribe(&mut self, subscribe: &Subscribe, state: &mut State) {
+    fn subscribe(&mut self, subscribe: &Subscribe, state: &mut State, now: Millis) -> Next {
         let mut codes = Vec::with_capacity(subscribe.filters.len());
         for filter in &subscribe.filters {
-            let Some((group, plain)) = topic::parse_subscription(&filter.path) else {
-                codes.push(ReasonCode::TOPIC_FILTER_INVALID);
-                continue;
-            };
-            let question = plugin::Subscribe { filter: plain, group, qos: filter.qos as u8 };
-            codes.push(match self.hooks.on_subscribe(&question) {
-                Verdict::Continue => {
-                    let window = self.window.size();
-                    self.broker.subscribe(
-                        &self.session,
-                        state,
-                        filter,
-                        group.is_some(),
-                        subscribe.identifier,
-                        window,
-                    )
-                }
-                Verdict::Refuse(refusal) | Verdict::Close(refusal) => ReasonCode(refusal.code),
-                Verdict::Delay(_) | Verdict::Drop => ReasonCode::UNSPECIFIED_ERROR,
-            });
+            match self.subscribe_one(filter, subscribe.identifier, state, now) {
+                Ok(code) => codes.push(code),
+                Err(refusal) => return Next::Refused(refusal),
+            }
         }
         self.encoder.suback(&mut self.output, subscribe.packet_id, &codes);
+        Next::Go
+    }
+
+    /// The code for SUBACK; `Err` when a plugin ends the connection.
+    fn subscribe_one(
+        &mut self,
+        filter: &Filter,
+        identifier: Option<u32>,
+        state: &mut State,
+        now: Millis,
+    ) -> Result<ReasonCode, Box<plugin::Refusal>> {
+        let Some((group, plain)) = topic::parse_subscription(&filter.path) else {
+            let code = ReasonCode::TOPIC_FILTER_INVALID;
+            self.note_refusal(Asked::Subscribe, GATEWAY, &filter.path, code.0, now);
+            return Ok(code);
+        };
+        let question = plugin::Subscribe { filter: plain, group, qos: filter.qos as u8 };
+        let (code, close) = match self.hooks.on_subscribe(&question) {
+            Verdict::Continue => {
+                let (window, shared) = (self.window.size(), group.is_some());
+                let code = self.broker.subscribe(&self.session, state, filter, shared, identifier, window);
+                if code.is_error() {
+                    self.note_refusal(Asked::Subscribe, GATEWAY, &filter.path, code.0, now);
+                }
+                return Ok(code);
+            }
+            Verdict::Refuse(refusal) => (refusal.code, None),
+            Verdict::Close(refusal) => (refusal.code, Some(Box::new(refusal))),
+            Verdict::Delay(_) | Verdict::Drop => (ReasonCode::UNSPECIFIED_ERROR.0, None),
+        };
+        self.note_refusal(Asked::Subscribe, self.hooks.decided_by(), &filter.path, code, now);
+        close.map_or(Ok(ReasonCode(code)), Err)
     }
 
     fn unsubscribe(&mut self, unsubscribe: &Unsubscribe, state: &mut State) {
@@ -323,9 +405,12 @@ impl Connection {
     }
 }
 
-/// A message that came through a group is done.
+/// A message is done, for the session or for the group that it came through.
 pub(super) fn note_finished(extra: Option<&Arc<Extra>>, scratch: &mut Scratch) {
-    let Some(group) = extra.and_then(|extra| extra.group.as_ref()) else { return };
+    let Some(group) = extra.and_then(|extra| extra.group.as_ref()) else {
+        scratch.own_finished += 1;
+        return;
+    };
     match scratch.finished.iter_mut().find(|(known, _)| Arc::ptr_eq(known, group)) {
         Some((_, count)) => *count += 1,
         None => scratch.finished.push((Arc::clone(group), 1)),

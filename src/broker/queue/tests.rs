@@ -17,6 +17,10 @@ fn entry(qos: QoS, since: Millis, number: u64) -> Entry {
     Entry { message: Arc::new(Message::new(1, &parts)), extra: None, since, qos, retain: false }
 }
 
+fn gate() -> Arc<Gate> {
+    Arc::new(Gate::new(Arc::new(tidegate_plugin::Publisher::new("p".into(), None, 60, 5))))
+}
+
 fn limits() -> Limits {
     Limits {
         messages: 100,
@@ -26,6 +30,7 @@ fn limits() -> Limits {
         progress: 10_000,
         offline_messages: 10,
         offline_bytes: 1 << 20,
+        measured: true,
     }
 }
 
@@ -43,7 +48,7 @@ fn take(queue: &Queue, most: usize, now: Millis) -> Vec<Entry> {
 fn a_full_queue_holds_its_publishers_until_it_is_short() {
     let queue = Queue::new(HoldPolicy::WhileProgress);
     queue.connect(1);
-    let gate = Arc::new(Gate::default());
+    let gate = gate();
     assert!(!queue.push(entries(QoS::AtLeastOnce, 100, 1), 1, &limits()).over);
     assert!(queue.push(entries(QoS::AtLeastOnce, 1, 1), 1, &limits()).over);
     assert_eq!(queue.hold([(1, Arc::clone(&gate))].into_iter(), 1, &limits()), 1);
@@ -94,7 +99,7 @@ fn what_waited_for_an_absent_consumer_holds_nobody() {
 fn without_progress_a_queue_lets_go_and_drops_its_oldest() {
     let queue = Queue::new(HoldPolicy::WhileProgress);
     queue.connect(1);
-    let gate = Arc::new(Gate::default());
+    let gate = gate();
     queue.push(entries(QoS::AtLeastOnce, 101, 1), 1, &limits());
     queue.hold([(1, Arc::clone(&gate))].into_iter(), 1, &limits());
     assert!(!queue.check_progress(9_000, &limits()));
@@ -102,7 +107,7 @@ fn without_progress_a_queue_lets_go_and_drops_its_oldest() {
     assert!(gate.held(10_002).is_none());
     let pushed = queue.push(entries(QoS::AtLeastOnce, 1, 10_002), 10_002, &limits());
     assert_eq!((pushed.dropped, pushed.over, queue.depth()), (92, false, 10));
-    queue.acknowledged(10_003);
+    queue.finished(Finished { count: 1, soonest: 1 }, 10_003);
     assert_eq!(queue.push(entries(QoS::AtLeastOnce, 100, 10_003), 10_003, &limits()).dropped, 0);
 }
 
@@ -110,7 +115,7 @@ fn without_progress_a_queue_lets_go_and_drops_its_oldest() {
 fn a_fast_qos_0_queue_holds_briefly_each_time() {
     let queue = Queue::new(HoldPolicy::Briefly);
     queue.connect(1);
-    let gate = Arc::new(Gate::default());
+    let gate = gate();
     let hold = |now| queue.hold([(1, Arc::clone(&gate))].into_iter(), now, &limits());
     assert!(queue.push(entries(QoS::AtMostOnce, 200, 1), 1, &limits()).over);
     hold(1);
@@ -148,7 +153,7 @@ fn an_absent_consumer_keeps_the_newest_and_nothing_of_qos_0() {
 fn a_publisher_that_reconnects_is_held_again() {
     let queue = Queue::new(HoldPolicy::WhileProgress);
     queue.connect(1);
-    let (old, new) = (Arc::new(Gate::default()), Arc::new(Gate::default()));
+    let (old, new) = (gate(), gate());
     queue.push(entries(QoS::AtLeastOnce, 101, 1), 1, &limits());
     assert_eq!(queue.hold([(1, Arc::clone(&old))].into_iter(), 1, &limits()), 1);
     queue.hold([(1, Arc::clone(&new))].into_iter(), 1, &limits());
@@ -170,7 +175,7 @@ fn what_comes_after_the_end_holds_nobody() {
 fn what_a_group_gave_is_not_dropped() {
     let queue = Queue::new(HoldPolicy::WhileProgress);
     queue.connect(1);
-    let group = Some(Arc::new(Group::new("$share/g/t".into())));
+    let group = Some(Arc::new(Group::new("$share/g/t".into(), 9)));
     let extra = Some(Arc::new(Extra { identifiers: [].into(), group }));
     let shared = |number| Entry { extra: extra.clone(), ..entry(QoS::AtLeastOnce, 1, number) };
     queue.push([shared(0), entry(QoS::AtLeastOnce, 1, 1), shared(2)], 1, &limits());
@@ -210,18 +215,20 @@ proptest! {
         let queue = Queue::new(policy);
         let (mut now, mut number, mut last) = (1, 0, None);
         let mut connected = false;
+        let (mut booked, mut unwanted) = ([0; 3], 0);
         for step in steps {
             match step {
                 Step::Push(qos, count) => {
                     let qos = QoS::from_bits(qos).unwrap();
                     let batch: Vec<_> = (0..count).map(|_| { number += 1; entry(qos, now, number) }).collect();
-                    queue.push(batch, now, &limits());
+                    unwanted += queue.push(batch, now, &limits()).unwanted;
                 }
                 Step::Pop(most, window) => {
                     let mut out = Vec::new();
                     queue.pop(&mut out, most.into(), usize::MAX, window.into(), now, &limits());
                     let strong = out.iter().filter(|entry| entry.qos != QoS::AtMostOnce).count();
                     prop_assert!(out.len() <= most.into() && strong <= window.into());
+                    queue.finished(Finished { count: out.len() as u64, soonest: 1 }, now);
                     for entry in out {
                         prop_assert!(last < Some(entry.message.ordinal));
                         last = Some(entry.message.ordinal);
@@ -235,6 +242,16 @@ proptest! {
             let flow = queue.flow();
             prop_assert_eq!(flow.arrived, flow.departed + flow.dropped + queue.depth() as u64);
             prop_assert!(connected || queue.depth() <= limits().offline_messages);
+            // the books agree with the queue
+            if let Some(Stated { statement, waiting, age, .. }) = queue.statement(moment(now), 1, 0) {
+                booked = [booked[0] + statement.reading.arrived, booked[1] + statement.reading.departed, booked[2] + statement.dropped];
+                let fed: u64 = statement.feeders.iter().map(|(_, count)| u64::from(*count)).sum();
+                prop_assert_eq!(fed, statement.reading.arrived);
+                prop_assert_eq!((statement.reading.depth, waiting), (queue.depth() as u64, queue.depth() as u64));
+                prop_assert_eq!(booked, [flow.arrived - unwanted, flow.departed, flow.dropped - unwanted]);
+                let head = queue.0.lock().entries.front().map_or(0, |head| now - head.since);
+                prop_assert_eq!(age, Span::from_millis(head));
+            }
         }
     }
 }

@@ -1,0 +1,168 @@
+//! What a plugin learns about consumer queues and publishers, and what it may do beyond answering.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use tidegate_control::flow::Reading;
+use tidegate_control::time::{Moment, Span};
+
+/// What the gateway does for its plugins.
+pub trait Host: Send + Sync {
+    /// Publishes a message of the gateway itself, under the control topics most often. An empty payload with
+    /// `retain` deletes what is retained there.
+    fn publish(&self, topic: &str, payload: &[u8], retain: bool);
+
+    /// How many clients would get a message on this topic now.
+    fn subscribers(&self, topic: &str) -> usize;
+
+    /// The publisher with this number, while it is connected.
+    fn publisher(&self, number: u64) -> Option<Arc<Publisher>>;
+}
+
+/// One turn of the control loop.
+pub struct Tick<'a> {
+    /// Now, on the gateway's monotonic clock.
+    pub now: Moment,
+    /// Now, in milliseconds since 1970, for messages that people read.
+    pub wall_ms: u64,
+    /// The consumer queues that something happened to lately. A queue that is no longer told of is empty and idle.
+    pub queues: &'a [QueueReport],
+    /// What the gateway does for plugins.
+    pub host: &'a dyn Host,
+}
+
+/// What one consumer queue did since the last turn.
+#[derive(Debug, Clone)]
+pub struct QueueReport {
+    /// Tells it from all other queues, for as long as the gateway runs.
+    pub id: u64,
+    /// Its name: `group:filter` or `client:filter`.
+    pub name: Arc<str>,
+    /// The shared group, if it is one.
+    pub group: Option<Arc<str>>,
+    /// The filter, without `$share/group/`.
+    pub filter: Arc<str>,
+    /// The highest QoS that it is delivered with.
+    pub qos: u8,
+    /// Consumers that are connected now.
+    pub consumers: u32,
+    /// What the curves say: messages depart when a consumer is done with them, that is when it acknowledges them or, at
+    /// QoS 0, when they are sent. So the depth counts what waits and what consumers have.
+    pub reading: Reading,
+    /// Messages that wait to be sent, exactly.
+    pub waiting: u64,
+    /// How long the first of them has waited, exactly.
+    pub age: Span,
+    /// Messages that consumers have and have not acknowledged.
+    pub in_flight: u64,
+    /// Milliseconds from sending to the quickest acknowledgement of this turn: a round trip and the work on one message.
+    pub soonest: Option<u64>,
+    /// Messages thrown away on purpose since the last turn.
+    pub dropped: u64,
+    /// Messages that went missing since the last turn.
+    pub lost: u64,
+    /// How long messages waited that were sent since the last turn.
+    pub delays: Delays,
+    /// Who fed it since the last turn: numbers of publishers with their messages, each publisher once.
+    pub feeders: Vec<(u64, u32)>,
+    /// Publishers that the queue itself holds because it is over its bound.
+    pub held: u32,
+}
+
+/// Counts of waiting times, in steps of powers of two: bucket 0 is under a millisecond, bucket k is under 2^k ms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Delays {
+    /// Messages in each step; the last one has no end.
+    pub counts: [u32; Self::STEPS],
+}
+
+impl Delays {
+    /// Number of steps: the last one is over 16 seconds.
+    pub const STEPS: usize = 16;
+
+    /// Counts one message that waited this long.
+    pub fn add(&mut self, millis: u64) {
+        let step = (u64::BITS - millis.leading_zeros()) as usize;
+        self.counts[step.min(Self::STEPS - 1)] += 1;
+    }
+
+    /// A waiting time in the middle of a step, in seconds.
+    pub fn seconds(step: usize) -> f64 {
+        if step == 0 { 0.0005 } else { 0.00075 * f64::from(1_u32 << step.min(31)) }
+    }
+
+    /// Whether nothing was counted.
+    pub fn is_empty(&self) -> bool {
+        self.counts.iter().all(|count| *count == 0)
+    }
+}
+
+/// A connected client as a publisher. Plugins share it: one says what rate it may use, another holds it to that, and the
+/// gateway tells it with its acknowledgements.
+#[derive(Debug)]
+pub struct Publisher {
+    /// Its client identifier.
+    pub client: Arc<str>,
+    /// Its user name.
+    pub user: Option<Arc<str>>,
+    /// Seconds of its keep-alive; 0 is none.
+    pub keep_alive: u16,
+    /// Protocol level: 4 (3.1.1) or 5.
+    pub level: u8,
+    /// A rate in messages a second as bits; infinity is no limit.
+    rate: AtomicU64,
+    /// How often the rate changed.
+    changes: AtomicU32,
+}
+
+impl Publisher {
+    /// A publisher without a limit.
+    pub fn new(client: Arc<str>, user: Option<Arc<str>>, keep_alive: u16, level: u8) -> Self {
+        let rate = AtomicU64::new(f64::INFINITY.to_bits());
+        Self { client, user, keep_alive, level, rate, changes: AtomicU32::new(0) }
+    }
+
+    /// The rate that it may use, in messages a second; infinity is no limit.
+    pub fn rate(&self) -> f64 {
+        f64::from_bits(self.rate.load(Ordering::Relaxed))
+    }
+
+    /// Says what rate it may use from now on; NaN and less than nothing count as nothing.
+    pub fn set_rate(&self, rate: f64) {
+        let bits = if rate >= 0.0 { rate } else { 0.0 }.to_bits();
+        if self.rate.swap(bits, Ordering::Relaxed) != bits {
+            self.changes.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// A number that is another one after each change of the rate.
+    pub fn changes(&self) -> u32 {
+        self.changes.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_fall_into_their_steps() {
+        let mut delays = Delays::default();
+        for millis in [0, 1, 2, 3, 4, 1000, u64::MAX] {
+            delays.add(millis);
+        }
+        assert_eq!(delays.counts[..4], [1, 1, 2, 1]);
+        assert_eq!((delays.counts[10], delays.counts[15]), (1, 1));
+        assert!((Delays::seconds(10) - 0.768).abs() < 1e-9);
+    }
+
+    #[test]
+    fn only_a_real_change_of_rate_counts() {
+        let publisher = Publisher::new("c".into(), None, 60, 5);
+        assert_eq!((publisher.rate(), publisher.changes()), (f64::INFINITY, 0));
+        publisher.set_rate(f64::INFINITY);
+        assert_eq!(publisher.changes(), 0);
+        publisher.set_rate(f64::NAN);
+        assert_eq!((publisher.rate(), publisher.changes()), (0.0, 1));
+    }
+}
