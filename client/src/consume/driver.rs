@@ -19,6 +19,8 @@ use crate::protocol::{Answer, CheckRequest, LoadNews, Topics, encode};
 
 /// News about the gateway's load count for so long.
 const LOAD_TTL: Span = Span::from_secs(60);
+/// Whoever is refused asks again after this: a subscription may be in force by then.
+const REFUSED: Span = Span::from_secs(10);
 
 /// What subscriber and driver share.
 #[derive(Debug, Default)]
@@ -216,7 +218,8 @@ impl Driver {
         let Some(checks) = self.parts.checks.as_mut().filter(|checks| checks.expects(answer.id)) else {
             return;
         };
-        if let Some(retry) = answer.retry {
+        let refused = answer.refused.then_some(REFUSED);
+        if let Some(retry) = answer.retry.or(refused) {
             return checks.delayed(retry, now, &mut self.random);
         }
         let delay = self.load.filter(|(_, at)| now < *at + LOAD_TTL).map(|(news, _)| news.response);

@@ -44,14 +44,24 @@ pub(super) struct Tracker {
     lines: HashMap<String, Line>,
     held: usize,
     epoch: Option<u64>,
-    /// Whether the gateway has told where things stand: from then on a topic that is not known is new.
+    /// Whether the gateway has told where things stand.
     begun: bool,
+    /// Whether it told of all topics: from then on one that is not known is new.
+    complete: bool,
     pub(super) duplicates: u64,
 }
 
 impl Tracker {
     pub(super) fn new(settings: TrackerSettings) -> Self {
-        Self { settings, lines: HashMap::new(), held: 0, epoch: None, begun: false, duplicates: 0 }
+        Self {
+            settings,
+            lines: HashMap::new(),
+            held: 0,
+            epoch: None,
+            begun: false,
+            complete: false,
+            duplicates: 0,
+        }
     }
 
     /// Takes an update that came by itself. `token` acknowledges it, and goes with it if it goes on at once.
@@ -95,7 +105,7 @@ impl Tracker {
         }
         self.epoch = answer.epoch.or(self.epoch);
         if began {
-            self.begun = true;
+            (self.begun, self.complete) = (true, !answer.truncated);
             for (topic, head) in answer.heads {
                 if let Some(line) = self.known_or_new(&topic) {
                     line.begin(head);
@@ -216,9 +226,9 @@ impl Tracker {
 
     fn line(&mut self, topic: &str) -> Option<&mut Line> {
         let known = self.lines.contains_key(topic);
-        let begun = self.begun;
+        let complete = self.complete;
         let line = self.known_or_new(topic)?;
-        if !known && begun {
+        if !known && complete {
             line.last = Some(0);
         }
         Some(line)

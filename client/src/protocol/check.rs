@@ -57,6 +57,8 @@ pub(crate) struct Answer {
     pub(crate) rate: Option<f64>,
     /// The gateway is over its limit: nothing was looked up, ask again after this time.
     pub(crate) retry: Option<Span>,
+    /// The gateway will not answer this.
+    pub(crate) refused: bool,
 }
 
 impl Answer {
@@ -87,6 +89,7 @@ impl Answer {
                 .and_then(usable_rate)
                 .map(|rate| rate.max(SLOWEST)),
             retry: span("retry_ms")?,
+            refused: value.get("error").is_some_and(|error| !error.is_null()),
         })
     }
 }
