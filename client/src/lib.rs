@@ -51,6 +51,7 @@
 //! | the gateway refuses a message (0x97) | it goes again after the time that the gateway named and a random bit more; nothing is lost |
 //! | the gateway refuses it for another reason | it is counted as rejected, and does not go again |
 //! | an announced rate is not confirmed within its time (`ttl_ms`) | it is multiplied by 1.1 each second until the publisher's own rate is reached: no jump |
+//! | acknowledgements tell rates, and one comes without | nothing changed: the rate is confirmed |
 //! | an announcement is older than one known (`seq`), or nonsense | it is ignored and counted |
 //! | a sender sends only when something changes | [`PublisherBuilder::min_interval`] and [`PublisherBuilder::deadband`]; the band widens with the interval |
 //! | the connection breaks | it is made again, after a random time of a window that grows; the session goes on, or what was not acknowledged is sent again |

@@ -15,7 +15,7 @@ use super::subscriber::{Update, Via};
 use super::tracker::{Out, Tracker};
 use crate::clock::{Clock, duration, randomness};
 use crate::net::{Event, Incoming, Link, Qos, Receipt, Requests, Up, Wanted};
-use crate::protocol::{Answer, CheckRequest, LoadNews, Topics, encode};
+use crate::protocol::{Answer, CheckRequest, Head, LoadNews, Topics, encode};
 
 /// News about the gateway's load count for so long.
 const LOAD_TTL: Span = Span::from_secs(60);
@@ -312,10 +312,10 @@ fn count(stats: &mut SubscriberStats, via: Via, lost: u64) {
 /// Topics whose overruns are told with their next update.
 const MOST_OVERRUN: usize = 10_000;
 
-type Since = Vec<(String, u64)>;
+type Since = Vec<Head>;
 
 /// What to ask for each filter: the first one names all topics, since a topic must be named once only.
-fn per_filter(filters: &[(String, Qos)], since: Option<&[(String, u64)]>) -> Vec<(String, Option<Since>)> {
+fn per_filter(filters: &[(String, Qos)], since: Option<&[Head]>) -> Vec<(String, Option<Since>)> {
     let mut all: Vec<(String, Option<Since>)> =
         filters.iter().map(|(filter, _)| (bare(filter).to_owned(), since.map(|_| Since::new()))).collect();
     for (topic, seq) in since.unwrap_or_default() {

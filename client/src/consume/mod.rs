@@ -3,6 +3,8 @@
 mod builder;
 mod checks;
 mod driver;
+#[cfg(test)]
+mod herd_tests;
 mod line;
 mod stats;
 mod subscriber;

@@ -13,7 +13,7 @@ use super::{SLOWEST, optional, usable_rate, versioned};
 pub(crate) struct CheckRequest {
     pub(crate) id: u64,
     /// Each filter with the last sequence number known of each topic; none asks where things stand and for no updates.
-    pub(crate) filters: Vec<(String, Option<Vec<(String, u64)>>)>,
+    pub(crate) filters: Vec<(String, Option<Vec<Head>>)>,
     pub(crate) max: usize,
 }
 

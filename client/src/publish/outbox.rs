@@ -305,9 +305,12 @@ impl Outbox {
 
     fn hear(&mut self, hints: &Hints, now: Moment) {
         self.stats.nonsense += u64::from(hints.nonsense);
-        if let Some(rate) = hints.rate {
-            self.book.tell_ack(rate, now);
-            self.stats.rates_followed += 1;
+        match hints.rate {
+            Some(rate) => {
+                self.book.tell_ack(rate, now);
+                self.stats.rates_followed += 1;
+            }
+            None => self.book.confirm(now),
         }
     }
 

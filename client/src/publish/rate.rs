@@ -6,6 +6,8 @@ use crate::protocol::{DEFAULT_TTL, RateNews};
 
 /// Without a rate of its own, a publisher that leaves an old rate is free again above this one.
 const FREE: f64 = 10_000.0;
+/// How many of its own intervals a rate holds that came with an acknowledgement, at least.
+const FEW_INTERVALS: f64 = 3.0;
 
 /// Who announced a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +44,8 @@ pub(crate) struct RateBook {
     growth: f64,
     told: [Option<Told>; 4],
     arrivals: u64,
+    /// Whether acknowledgements on this connection tell rates.
+    acks_tell: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -54,7 +58,7 @@ struct Told {
 
 impl RateBook {
     pub(crate) fn new(own: Option<f64>, growth: f64) -> Self {
-        Self { own, growth, told: [None; 4], arrivals: 0 }
+        Self { own, growth, told: [None; 4], arrivals: 0, acks_tell: false }
     }
 
     /// Takes news; false when they are older than what is known.
@@ -69,11 +73,25 @@ impl RateBook {
         true
     }
 
-    /// Takes the rate of an acknowledgement, which holds as long as the last news said theirs do.
+    /// Takes the rate of an acknowledgement. It holds as long as the last news said theirs do, and at least for a few of
+    /// its own intervals: the next acknowledgement comes with the next message.
     pub(crate) fn tell_ack(&mut self, rate: Option<f64>, now: Moment) {
-        let last = self.chosen(now).map(|told| told.news);
+        // Of the topics: what was made of an acknowledgement before is no news.
+        let topics = self.told[..Source::Ack as usize].iter().flatten();
+        let last = topics.max_by_key(|told| told.arrival).map(|told| told.news);
         let (burst, ttl) = last.map_or((1.0, DEFAULT_TTL), |news| (news.burst, news.ttl));
-        self.tell(Source::Ack, RateNews { rate, burst, ttl, seq: None }, now);
+        let few = rate.map_or(Span::ZERO, |rate| Span::from_rate(rate).scale(FEW_INTERVALS));
+        self.tell(Source::Ack, RateNews { rate, burst, ttl: ttl.max(few), seq: None }, now);
+        self.acks_tell = true;
+    }
+
+    /// An acknowledgement came without a rate. Where acknowledgements tell changes, it says that nothing changed.
+    pub(crate) fn confirm(&mut self, now: Moment) {
+        if let Some(told) = self.told[Source::Ack as usize].as_mut().filter(|told| now < told.expires)
+            && self.acks_tell
+        {
+            told.expires = now + told.news.ttl;
+        }
     }
 
     /// The gateway took a rate back.
@@ -87,6 +105,7 @@ impl RateBook {
     /// After a reconnect, perhaps to a gateway that counts anew: no number is stale.
     pub(crate) fn forget_numbers(&mut self) {
         self.told.iter_mut().flatten().for_each(|told| told.news.seq = None);
+        self.acks_tell = false;
     }
 
     /// What holds now.
@@ -197,6 +216,25 @@ mod tests {
             }
             assert_eq!(rate(&book, 200.0), own);
         }
+    }
+
+    #[test]
+    fn acknowledgements_that_say_nothing_new_confirm_what_they_said() {
+        let mut book = RateBook::new(Some(2.0), 1.1);
+        book.confirm(at(0.0));
+        book.tell_ack(Some(0.5), at(0.0));
+        for second in 1..60 {
+            book.confirm(at(f64::from(second)));
+        }
+        assert_eq!(rate(&book, 68.0), Some(0.5));
+        assert!(rate(&book, 70.0) > Some(0.5));
+        book.tell_ack(Some(0.1), at(100.0));
+        assert_eq!(rate(&book, 129.0), Some(0.1), "the next acknowledgement is ten seconds away at best");
+        // Another connection, perhaps to a broker that knows nothing of rates: silence is no confirmation.
+        book.tell_ack(Some(0.5), at(200.0));
+        book.forget_numbers();
+        book.confirm(at(205.0));
+        assert!(rate(&book, 212.0) > Some(0.5));
     }
 
     #[test]

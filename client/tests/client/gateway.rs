@@ -9,6 +9,7 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, KeyUsage
 use tidegate::config::{Sources, load};
 use tidegate::gateway::Gateway as Real;
 use tidegate::listen::{Listeners, Tls};
+use tidegate_check::{CheckConfig, CheckPlugin};
 use tidegate_plugin::{Client, Hook, Plugin, Refusal};
 
 const SETTINGS: &str = "PLAYED_GATEWAY_SETTINGS";
@@ -99,7 +100,11 @@ fn process() {
 async fn serve(set: Vec<String>) {
     let sources = Sources { file: None, usual_files: Vec::new(), environment: Vec::new(), set };
     let settings = load(&sources).unwrap().settings;
-    let gateway = Real::builder(settings.clone()).plugin(Box::new(OneUser)).build().unwrap();
+    let mut config = CheckConfig::default();
+    config.prefix = crate::PLAYED.into();
+    let check = CheckPlugin::new(config).unwrap();
+    let gateway =
+        Real::builder(settings.clone()).plugin(Box::new(OneUser)).plugin(Box::new(check)).build().unwrap();
     let tls = Tls::load(&settings.tls).unwrap();
     let listeners = Listeners::bind(&settings.listen, tls, settings.session.max_packet_size).unwrap();
     for (transport, address) in listeners.local_addresses() {

@@ -2,6 +2,7 @@
 //! does on request.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod checking;
 mod connection;
 mod examples;
 mod fleet;
