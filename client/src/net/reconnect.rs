@@ -127,7 +127,9 @@ mod tests {
         for outage in [0.0, 0.3, 1.0, 2.0, 2.5, 5.0, 5.3, 10.0, 30.0, 60.0, 100.0, 1000.0] {
             let times = herd(10_000, outage, Reconnect::default());
             let (first, last) = (times[0], times[times.len() - 1]);
-            let mean = times.len() as f64 / (last - first).max(1.0);
+            let spread = last - first;
+            assert!(spread > 1.8, "outage {outage}: all within {spread} s");
+            let mean = times.len() as f64 / spread;
             let mut peak = 0;
             for (index, start) in times.iter().enumerate() {
                 peak = peak.max(times[index..].partition_point(|time| *time < start + 1.0));

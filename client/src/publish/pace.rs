@@ -157,10 +157,11 @@ mod tests {
         let mut all = Vec::new();
         for _ in 0..200 {
             let mut pace = Pace::new();
-            pace.follow(at(5.0), limit(0.43));
+            pace.follow(at(5.0), limit(0.25));
             all.extend(times(&mut pace, 5.0, 60.0, 0.002, &mut random));
         }
-        let share = 200.0 * 0.43 * 2.0;
+        // In step, every other window would hold twice its share.
+        let share = 200.0 * 0.25 * 2.0;
         for start in 5..63 {
             let start = f64::from(start);
             let count = all.iter().filter(|time| (start..start + 2.0).contains(*time)).count();

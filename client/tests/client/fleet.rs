@@ -8,19 +8,20 @@ use crate::gateway::Gateway;
 use crate::publishing::{Controller, connection, listener};
 use crate::until;
 
-/// Five times less than they would send: the sum of their rates is what was announced, no two seconds hold more than one
+/// Five times less than they would send, a message in four seconds each: in step, every other window of two seconds would
+/// hold twice its share. The sum of their rates is what was announced, no two seconds hold more than one
 /// and a half times their share, and no sample is discarded.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fleet_keeps_the_rate_and_does_not_send_in_step() {
     const FLEET: u32 = 200;
-    const RATE: f64 = 0.4;
+    const RATE: f64 = 0.25;
     let gateway = Gateway::start();
     let mut controller = Controller::start(&gateway.url());
     let mut updates = listener(&gateway.url(), "fleet/#").await;
     let fleet: Vec<Publisher> = (0..FLEET)
         .map(|member| {
             let connection = connection(&gateway.url(), &format!("member-{member}"));
-            Publisher::builder(connection).policy(Policy::Mean).rate(2.0).start().unwrap()
+            Publisher::builder(connection).policy(Policy::Mean).rate(1.25).start().unwrap()
         })
         .collect();
     until("all connected", || fleet.iter().all(|publisher| publisher.stats().connections == 1)).await;
