@@ -1,6 +1,6 @@
 //! The client against the real gateway, in a process of its own, and against a scripted broker for what no real one
 //! does on request.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, missing_docs)]
 
 mod checking;
 mod connection;

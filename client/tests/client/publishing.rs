@@ -49,7 +49,7 @@ pub(crate) async fn listener(url: &str, filter: &str) -> Subscriber {
     until("a subscription", || subscriber.stats().connections > 0).await;
     // The subscription goes out with the connection; a message of our own shows that it is in force.
     let (probe, mut subscriber) = (Publisher::builder(connection(url, "probe")).start().unwrap(), subscriber);
-    let topic = filter.replace('#', "probe").replace('+', "probe");
+    let topic = filter.replace(['#', '+'], "probe");
     soon("the probe", async {
         loop {
             probe.offer(&topic, "probe");
