@@ -1,0 +1,182 @@
+//! When to ask: regularly, as the strategy says, and out of turn when an update is known to be missing.
+
+use tidegate_control::active::{CheckTimer, Reply, Strategy};
+use tidegate_control::backoff::Announced;
+use tidegate_control::pacing::{Bucket, Pass};
+use tidegate_control::random::Random;
+use tidegate_control::time::{Moment, Span};
+
+/// The strategy of a subscriber, of any kind.
+pub(super) type AnyStrategy = Box<dyn Strategy + Send>;
+
+/// Settings of [`Checks`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CheckSettings {
+    /// Checks a second, regular and out of turn, at most.
+    pub(super) most: f64,
+    /// How long an answer may take.
+    pub(super) patience: Span,
+}
+
+/// What to do now.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Ask {
+    /// Ask, with this number.
+    Now(u64),
+    /// Not before this.
+    At(Moment),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct UnderWay {
+    id: u64,
+    sent: Moment,
+    regular: bool,
+}
+
+/// Decides when to ask and learns from the answers.
+pub(super) struct Checks {
+    settings: CheckSettings,
+    timer: CheckTimer<AnyStrategy>,
+    limiter: Bucket,
+    /// When the next regular check is due; none before the first connection.
+    due: Option<Moment>,
+    under_way: Option<UnderWay>,
+    ids: u64,
+    /// Missing updates that checks out of turn found since the last regular one.
+    found: u32,
+    /// Whether the last answer said that there is more.
+    more: bool,
+    pub(super) counts: CheckCounts,
+}
+
+/// What is counted.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct CheckCounts {
+    pub(super) made: u64,
+    pub(super) redundant: u64,
+    pub(super) silent: u64,
+    pub(super) delayed: u64,
+    answered: u64,
+    lost: u64,
+    response: f64,
+}
+
+impl Checks {
+    pub(super) fn new(settings: CheckSettings, timer: CheckTimer<AnyStrategy>, limiter: Bucket) -> Self {
+        let counts = CheckCounts::default();
+        Self { settings, timer, limiter, due: None, under_way: None, ids: 0, found: 0, more: false, counts }
+    }
+
+    /// A connection is there: whoever asks for the first time spreads over the first interval.
+    pub(super) fn connected(&mut self, now: Moment, random: &mut dyn Random) {
+        let first = self.timer.first(now, random);
+        self.due = Some(self.due.map_or(first, |due| due.max(now).min(first)));
+        self.under_way = None;
+    }
+
+    /// The connection is gone, and so is what was asked.
+    pub(super) fn disconnected(&mut self) {
+        self.under_way = None;
+    }
+
+    /// What to do now. `gap` says that an update is known to be missing, `start` that nothing was ever asked.
+    pub(super) fn step(&mut self, now: Moment, gap: bool, start: bool, random: &mut dyn Random) -> Ask {
+        let Some(due) = self.due else { return Ask::At(Moment::END) };
+        if let Some(under_way) = self.under_way {
+            let end = under_way.sent + self.settings.patience;
+            if now < end {
+                return Ask::At(end);
+            }
+            self.silence(under_way, now, random);
+            return Ask::At(now);
+        }
+        let regular = now >= due;
+        if !regular && !gap && !start && !self.more {
+            return Ask::At(due);
+        }
+        match self.limiter.take(now) {
+            Pass::Wait(wait) => Ask::At(now + wait),
+            Pass::Go => {
+                self.ids += 1;
+                self.under_way = Some(UnderWay { id: self.ids, sent: now, regular: regular && !start });
+                self.counts.made += 1;
+                Ask::Now(self.ids)
+            }
+        }
+    }
+
+    /// Whether an answer with this number is waited for.
+    pub(super) fn expects(&self, id: u64) -> bool {
+        self.under_way.is_some_and(|under_way| under_way.id == id)
+    }
+
+    /// An answer came that looked things up.
+    pub(super) fn answered(
+        &mut self,
+        missing: u32,
+        more: bool,
+        announced: Announced,
+        now: Moment,
+        random: &mut dyn Random,
+    ) {
+        let Some(UnderWay { sent, regular, .. }) = self.under_way.take() else { return };
+        self.more = more;
+        self.found = self.found.saturating_add(missing);
+        self.count(missing, now.since(sent));
+        if regular {
+            let updates = std::mem::take(&mut self.found);
+            let reply = Reply { sent, answered: now, updates, last_change: None, announced };
+            self.due = Some(self.timer.on_reply(&reply, random));
+        }
+    }
+
+    /// The gateway asks to come back later.
+    pub(super) fn delayed(&mut self, retry: Span, now: Moment, random: &mut dyn Random) {
+        let Some(UnderWay { sent, .. }) = self.under_way.take() else { return };
+        self.counts.delayed += 1;
+        // Nothing was looked up, as with silence. All who were told the same time must not come back together.
+        let next = self.timer.on_silence(sent, now, random);
+        self.due = Some(next.max(now + retry.scale(1.0 + 0.5 * random.uniform())));
+        self.more = false;
+        self.hold(retry, now);
+    }
+
+    /// The adaptive part of the interval.
+    pub(super) fn interval(&self) -> Span {
+        self.timer.strategy().interval()
+    }
+
+    /// The mean number of updates that a check found overwritten.
+    pub(super) fn mean_lost(&self) -> f64 {
+        self.counts.lost as f64 / self.counts.answered.max(1) as f64
+    }
+
+    /// The mean time an answer took.
+    pub(super) fn response(&self) -> Span {
+        Span::from_secs_f64(self.counts.response / self.counts.answered.max(1) as f64)
+    }
+
+    /// No check out of turn either, for so long.
+    fn hold(&mut self, wait: Span, now: Moment) {
+        let owed = (wait.as_secs_f64() * self.settings.most).ceil() as u64;
+        self.limiter.charge(now, owed);
+    }
+
+    fn silence(&mut self, under_way: UnderWay, now: Moment, random: &mut dyn Random) {
+        self.under_way = None;
+        self.counts.silent += 1;
+        self.due = Some(self.timer.on_silence(under_way.sent, now, random));
+    }
+
+    fn count(&mut self, missing: u32, took: Span) {
+        self.counts.answered += 1;
+        self.counts.redundant += u64::from(missing == 0);
+        self.counts.lost += u64::from(missing.saturating_sub(1));
+        self.counts.response += took.as_secs_f64();
+    }
+}
+
+#[cfg(test)]
+#[path = "checks_tests.rs"]
+mod tests;

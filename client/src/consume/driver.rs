@@ -1,0 +1,346 @@
+//! Drives tracker and checks with a clock, randomness and a connection.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tidegate_control::backoff::Announced;
+use tidegate_control::random::Seeded;
+use tidegate_control::time::{Moment, Span};
+use tokio::sync::{mpsc, oneshot};
+
+use super::checks::{Ask, Checks};
+use super::stats::SubscriberStats;
+use super::subscriber::{Update, Via};
+use super::tracker::{Out, Tracker};
+use crate::clock::{Clock, duration, randomness};
+use crate::net::{Event, Incoming, Link, Qos, Receipt, Requests, Up, Wanted};
+use crate::protocol::{Answer, CheckRequest, Head, LoadNews, Topics, encode};
+
+/// News about the gateway's load count for so long.
+const LOAD_TTL: Span = Span::from_secs(60);
+/// Whoever is refused asks again after this: a subscription may be in force by then.
+const REFUSED: Span = Span::from_secs(10);
+
+/// What subscriber and driver share.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    pub(super) stats: Mutex<SubscriberStats>,
+}
+
+/// An update on its way to the program.
+#[derive(Debug)]
+pub(super) struct Queued {
+    pub(super) update: Update,
+    /// To be given back when the program has taken it.
+    pub(super) token: Option<u64>,
+}
+
+/// What a subscriber is made of.
+pub(super) struct Parts {
+    pub(super) tracker: Tracker,
+    /// None for no active checks.
+    pub(super) checks: Option<Checks>,
+    pub(super) updates: mpsc::Sender<Queued>,
+    pub(super) filters: Vec<(String, Qos)>,
+    /// Updates that one answer may bring.
+    pub(super) answer: usize,
+    pub(super) topics: Topics,
+    pub(super) clock: Clock,
+}
+
+/// The task behind a subscriber.
+pub(super) struct Driver {
+    shared: Arc<Shared>,
+    link: Link,
+    parts: Parts,
+    random: Seeded,
+    /// What to ask on the connection; none while there is none.
+    requests: Option<Requests>,
+    /// What is not acknowledged yet on this connection.
+    receipts: HashMap<u64, Receipt>,
+    tokens: u64,
+    /// Whether the check under way only asks where things stand.
+    beginning: bool,
+    load: Option<(LoadNews, Moment)>,
+    /// Lost because the program was slow, by topic, until the next update of the topic says so.
+    overrun: HashMap<String, u64>,
+}
+
+impl Driver {
+    pub(super) fn new(shared: Arc<Shared>, link: Link, parts: Parts) -> Self {
+        Self {
+            shared,
+            link,
+            parts,
+            random: randomness(),
+            requests: None,
+            receipts: HashMap::new(),
+            tokens: 0,
+            beginning: false,
+            load: None,
+            overrun: HashMap::new(),
+        }
+    }
+
+    /// Runs until it is told to close.
+    pub(super) async fn run(
+        mut self,
+        mut taken: mpsc::UnboundedReceiver<u64>,
+        mut close: mpsc::Receiver<oneshot::Sender<()>>,
+    ) {
+        loop {
+            let wake = self.look();
+            tokio::select! {
+                event = self.link.next() => match event {
+                    Some(event) => self.on_event(event),
+                    None => return,
+                },
+                Some(token) = taken.recv() => self.acknowledge(token),
+                () = self.parts.clock.sleep_until(wake) => {}
+                done = close.recv() => {
+                    self.say_goodbye().await;
+                    if let Some(done) = done {
+                        let _ = done.send(());
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Does what is due; when to look again.
+    fn look(&mut self) -> Option<Moment> {
+        let now = self.parts.clock.now();
+        let late = self.parts.tracker.expire(now);
+        self.hand_on(late);
+        let ask = self.ask(now);
+        self.publish_stats();
+        [ask, self.parts.tracker.expires()].into_iter().flatten().min()
+    }
+
+    /// Asks if it is time; when it will be.
+    fn ask(&mut self, now: Moment) -> Option<Moment> {
+        let requests = self.requests.as_ref()?;
+        let checks = self.parts.checks.as_mut()?;
+        let (gap, start) = (self.parts.tracker.has_gap(), !self.parts.tracker.has_begun());
+        loop {
+            match checks.step(now, gap, start, &mut self.random) {
+                Ask::Now(id) => {
+                    self.beginning = start;
+                    let since = self.parts.tracker.ask();
+                    let filters = per_filter(&self.parts.filters, since.as_deref());
+                    let check = encode(&CheckRequest { id, filters, max: self.parts.answer });
+                    requests.publish(&self.parts.topics.check, check, Qos::AtMostOnce, false);
+                }
+                Ask::At(moment) if moment <= now => {}
+                Ask::At(Moment::END) => return None,
+                Ask::At(moment) => return Some(moment),
+            }
+        }
+    }
+
+    fn on_event(&mut self, event: Event) {
+        let now = self.parts.clock.now();
+        match event {
+            Event::Up(up) => self.on_up(up, now),
+            Event::Down => {
+                self.requests = None;
+                self.receipts.clear();
+                if let Some(checks) = &mut self.parts.checks {
+                    checks.disconnected();
+                }
+            }
+            Event::Message(message) => self.on_message(message, now),
+            Event::Subscribed { refused } if refused > 0 => tracing::warn!(refused, "filters refused"),
+            Event::Sent(_) | Event::Answered { .. } | Event::Subscribed { .. } => {}
+        }
+    }
+
+    fn on_up(&mut self, up: Up, now: Moment) {
+        let own = |filter: &String, again| Wanted {
+            filter: filter.clone(),
+            qos: Qos::AtLeastOnce,
+            retained_again: again,
+        };
+        let mut wanted = vec![own(&self.parts.topics.moved, true)];
+        if self.parts.checks.is_some() {
+            wanted.extend([own(&self.parts.topics.load, true), own(&self.parts.topics.update, true)]);
+        }
+        let filters = self.parts.filters.iter();
+        wanted.extend(filters.map(|(filter, qos)| Wanted {
+            filter: filter.clone(),
+            qos: *qos,
+            retained_again: false,
+        }));
+        up.requests.subscribe(&wanted);
+        self.requests = Some(up.requests);
+        if !up.resumed {
+            self.parts.tracker.session_lost();
+        }
+        if let Some(checks) = &mut self.parts.checks {
+            checks.connected(now, &mut self.random);
+        }
+        self.shared.stats.lock().connections += 1;
+    }
+
+    fn on_message(&mut self, message: Incoming, now: Moment) {
+        if message.topic == self.parts.topics.update && self.parts.checks.is_some() {
+            self.confirm(message.receipt);
+            return self.on_answer(&message.payload, now);
+        }
+        if message.topic == self.parts.topics.load && self.parts.checks.is_some() {
+            self.confirm(message.receipt);
+            match LoadNews::read(&message.payload) {
+                Some(news) => self.load = Some((news, now)),
+                None => self.shared.stats.lock().nonsense += 1,
+            }
+            return;
+        }
+        let token = message.receipt.map(|receipt| {
+            self.tokens += 1;
+            self.receipts.insert(self.tokens, receipt);
+            self.tokens
+        });
+        let updates = self.parts.tracker.came(message, token, now);
+        if !updates.iter().any(|out| out.ready.token == token) {
+            // It was there before, or waits here for another: the program will not take it soon, or never.
+            self.acknowledge_now(token);
+        }
+        self.hand_on(updates);
+    }
+
+    fn on_answer(&mut self, payload: &[u8], now: Moment) {
+        let Some(answer) = Answer::read(payload) else {
+            self.shared.stats.lock().nonsense += 1;
+            return;
+        };
+        let Some(checks) = self.parts.checks.as_mut().filter(|checks| checks.expects(answer.id)) else {
+            return;
+        };
+        let refused = answer.refused.then_some(REFUSED);
+        if let Some(retry) = answer.retry.or(refused) {
+            return checks.delayed(retry, now, &mut self.random);
+        }
+        let delay = self.load.filter(|(_, at)| now < *at + LOAD_TTL).map(|(news, _)| news.response);
+        let announced = Announced { delay: delay.or(answer.server), rate: answer.rate };
+        let more = answer.truncated;
+        let brought = self.parts.tracker.answered(answer, self.beginning, now);
+        checks.answered(brought.missing, more, announced, now, &mut self.random);
+        self.hand_on(brought.updates);
+    }
+
+    fn hand_on(&mut self, updates: Vec<Out>) {
+        for Out { topic, ready, retained } in updates {
+            let overrun = self.overrun.remove(&topic).unwrap_or(0);
+            let lost_before = ready.lost_before + overrun;
+            let (via, token, seq) = (ready.via, ready.token, ready.seq);
+            let update = Update { topic, payload: ready.payload, seq, via, lost_before, retained };
+            // Counted first: whoever has an update finds it in the counts.
+            let queued = Queued { update, token };
+            let left = match self.parts.updates.try_reserve() {
+                Ok(room) => {
+                    count(&mut self.shared.stats.lock(), via, ready.lost_before);
+                    room.send(queued);
+                    None
+                }
+                Err(mpsc::error::TrySendError::Full(())) => Some(queued),
+                Err(mpsc::error::TrySendError::Closed(())) => None,
+            };
+            if let Some(queued) = left {
+                self.overrun(queued, ready.lost_before);
+            }
+        }
+    }
+
+    /// The program did not keep up, and the window of the broker did not stop what came.
+    fn overrun(&mut self, queued: Queued, lost: u64) {
+        let mut stats = self.shared.stats.lock();
+        stats.overrun += 1;
+        stats.lost += lost + 1;
+        drop(stats);
+        self.acknowledge_now(queued.token);
+        if self.overrun.len() < MOST_OVERRUN || self.overrun.contains_key(&queued.update.topic) {
+            self.overrun.insert(queued.update.topic, queued.update.lost_before + 1);
+        }
+    }
+
+    /// The program took an update.
+    fn acknowledge(&mut self, token: u64) {
+        self.acknowledge_now(Some(token));
+    }
+
+    fn acknowledge_now(&mut self, token: Option<u64>) {
+        let receipt = token.and_then(|token| self.receipts.remove(&token));
+        self.confirm(receipt);
+    }
+
+    fn confirm(&self, receipt: Option<Receipt>) {
+        if let (Some(receipt), Some(requests)) = (receipt, &self.requests) {
+            requests.acknowledge(receipt);
+        }
+    }
+
+    fn publish_stats(&self) {
+        let mut stats = self.shared.stats.lock();
+        stats.duplicates = self.parts.tracker.duplicates;
+        if let Some(checks) = &self.parts.checks {
+            let counts = checks.counts;
+            (stats.checks, stats.redundant_checks) = (counts.made, counts.redundant);
+            (stats.silent_checks, stats.delayed_checks) = (counts.silent, counts.delayed);
+            (stats.interval, stats.response) = (duration(checks.interval()), duration(checks.response()));
+            stats.mean_lost = checks.mean_lost();
+        }
+    }
+
+    async fn say_goodbye(&mut self) {
+        let Some(requests) = self.requests.take() else { return };
+        requests.disconnect();
+        let gone = async { while !matches!(self.link.next().await, None | Some(Event::Down)) {} };
+        let _ = tokio::time::timeout(std::time::Duration::from_secs(2), gone).await;
+    }
+}
+
+fn count(stats: &mut SubscriberStats, via: Via, lost: u64) {
+    stats.lost += lost;
+    match via {
+        Via::Passive => stats.passive += 1,
+        Via::Active => stats.active += 1,
+    }
+}
+
+/// Topics whose overruns are told with their next update.
+const MOST_OVERRUN: usize = 10_000;
+
+type Since = Vec<Head>;
+
+/// What to ask for each filter: the first one names all topics, since a topic must be named once only.
+fn per_filter(filters: &[(String, Qos)], since: Option<&[Head]>) -> Vec<(String, Option<Since>)> {
+    let mut all: Vec<(String, Option<Since>)> =
+        filters.iter().map(|(filter, _)| (bare(filter).to_owned(), since.map(|_| Since::new()))).collect();
+    for (topic, seq) in since.unwrap_or_default() {
+        let place = all.iter().position(|(filter, _)| matches(filter, topic)).unwrap_or(0);
+        if let Some((_, Some(known))) = all.get_mut(place) {
+            known.push((topic.clone(), *seq));
+        }
+    }
+    all
+}
+
+/// A filter without `$share/group/`.
+fn bare(filter: &str) -> &str {
+    filter.strip_prefix("$share/").and_then(|rest| rest.split_once('/')).map_or(filter, |(_, filter)| filter)
+}
+
+/// Whether a filter matches a topic.
+fn matches(filter: &str, topic: &str) -> bool {
+    let (mut filter, mut topic) = (filter.split('/'), topic.split('/'));
+    loop {
+        match (filter.next(), topic.next()) {
+            (Some("#"), _) | (None, None) => return true,
+            (Some("+"), Some(_)) => {}
+            (Some(wanted), Some(level)) if wanted == level => {}
+            _ => return false,
+        }
+    }
+}

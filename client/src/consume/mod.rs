@@ -1,0 +1,15 @@
+//! Consuming: what came, what is missing, and when to ask for it. Only `driver.rs` knows that there is a network.
+
+mod builder;
+mod checks;
+mod driver;
+#[cfg(test)]
+mod herd_tests;
+mod line;
+mod stats;
+mod subscriber;
+mod tracker;
+
+pub use builder::SubscriberBuilder;
+pub use stats::SubscriberStats;
+pub use subscriber::{Subscriber, Update, Via};

@@ -1,0 +1,250 @@
+//! All topics of a subscriber: updates in, by themselves or with answers; updates out, in order and once.
+
+use std::collections::{BTreeMap, HashMap};
+
+use bytes::Bytes;
+use tidegate_control::time::{Moment, Span};
+
+use super::line::{Came, Held, Line, Ready};
+use super::subscriber::Via;
+use crate::net::Incoming;
+use crate::protocol::{Answer, Head};
+
+/// Bounds of a tracker.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TrackerSettings {
+    /// Topics that are tracked; those beyond are handed on as they come.
+    pub(super) most_topics: usize,
+    /// Updates that may wait for those before them, over all topics.
+    pub(super) most_held: usize,
+    /// How long one waits.
+    pub(super) patience: Span,
+}
+
+/// An update for the program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Out {
+    pub(super) topic: String,
+    pub(super) ready: Ready,
+    pub(super) retained: bool,
+}
+
+/// What an answer brought.
+#[derive(Debug, Default)]
+pub(super) struct Brought {
+    pub(super) updates: Vec<Out>,
+    /// Updates that had not come by themselves.
+    pub(super) missing: u32,
+}
+
+/// What a subscriber knows of its topics.
+#[derive(Debug)]
+pub(super) struct Tracker {
+    settings: TrackerSettings,
+    lines: HashMap<String, Line>,
+    held: usize,
+    epoch: Option<u64>,
+    /// Whether the gateway has told where things stand.
+    begun: bool,
+    /// Whether it told of all topics: from then on one that is not known is new.
+    complete: bool,
+    pub(super) duplicates: u64,
+}
+
+impl Tracker {
+    pub(super) fn new(settings: TrackerSettings) -> Self {
+        Self {
+            settings,
+            lines: HashMap::new(),
+            held: 0,
+            epoch: None,
+            begun: false,
+            complete: false,
+            duplicates: 0,
+        }
+    }
+
+    /// Takes an update that came by itself. `token` acknowledges it, and goes with it if it goes on at once.
+    pub(super) fn came(&mut self, message: Incoming, token: Option<u64>, now: Moment) -> Vec<Out> {
+        let Incoming { topic, payload, retain, seq, .. } = message;
+        let Some(line) = self.line(&topic) else {
+            let ready = Ready { seq, payload, via: Via::Passive, lost_before: 0, token };
+            return vec![Out { topic, ready, retained: retain }];
+        };
+        let Some(seq) = seq else {
+            let ready = line.unnumbered(payload, retain, token);
+            self.duplicates += u64::from(ready.is_none());
+            return ready
+                .into_iter()
+                .map(|ready| Out { topic: topic.clone(), ready, retained: retain })
+                .collect();
+        };
+        let held = Held { payload, via: Via::Passive, since: now };
+        match line.judge(seq) {
+            Came::Twice => {
+                self.duplicates += 1;
+                Vec::new()
+            }
+            Came::Now => {
+                let first = Ready { token, ..line.hand_on(seq, held) };
+                self.collect(topic, retain, Some(first), 0)
+            }
+            Came::Early => {
+                line.held.insert(seq, held);
+                self.held += 1;
+                let until = if self.held > self.settings.most_held { seq } else { 0 };
+                self.collect(topic, retain, None, until)
+            }
+        }
+    }
+
+    /// Takes an answer. `began` says that the check only asked where things stand.
+    pub(super) fn answered(&mut self, answer: Answer, began: bool, now: Moment) -> Brought {
+        if self.epoch.is_some() && answer.epoch.is_some() && answer.epoch != self.epoch {
+            self.lines.values_mut().for_each(|line| line.restart(0));
+        }
+        self.epoch = answer.epoch.or(self.epoch);
+        if began {
+            (self.begun, self.complete) = (true, !answer.truncated);
+            for (topic, head) in answer.heads {
+                if let Some(line) = self.known_or_new(&topic) {
+                    line.begin(head);
+                }
+            }
+            return Brought::default();
+        }
+        let mut updates: BTreeMap<String, Vec<(u64, Bytes)>> = BTreeMap::new();
+        for missed in answer.updates {
+            updates.entry(missed.topic).or_default().push((missed.seq, missed.payload));
+        }
+        let mut brought = Brought::default();
+        for head in answer.heads {
+            let mut of_topic = updates.remove(&head.0).unwrap_or_default();
+            of_topic.sort_by_key(|(seq, _)| *seq);
+            self.answered_topic(head, of_topic, answer.truncated, now, &mut brought);
+        }
+        brought
+    }
+
+    /// Hands on what has waited too long.
+    pub(super) fn expire(&mut self, now: Moment) -> Vec<Out> {
+        let patience = self.settings.patience;
+        let late: Vec<(String, u64)> = self
+            .early()
+            .filter_map(|(topic, line)| {
+                let late = line.held.iter().filter(|(_, held)| held.since + patience <= now);
+                late.last().map(|(seq, _)| (topic.clone(), *seq))
+            })
+            .collect();
+        late.into_iter().flat_map(|(topic, until)| self.collect(topic, false, None, until)).collect()
+    }
+
+    /// When [`Tracker::expire`] has something to do.
+    pub(super) fn expires(&self) -> Option<Moment> {
+        let since = self.early().flat_map(|(_, line)| line.held.values().map(|held| held.since));
+        since.min().map(|since| since + self.settings.patience)
+    }
+
+    /// Whether an update waits for one that is missing.
+    pub(super) fn has_gap(&self) -> bool {
+        self.held > 0
+    }
+
+    /// A check is made: the last number known of each topic; none before the gateway has told where things stand.
+    pub(super) fn ask(&mut self) -> Option<Vec<Head>> {
+        if !self.begun {
+            return None;
+        }
+        Some(self.lines.iter_mut().filter_map(|(topic, line)| Some((topic.clone(), line.ask()?))).collect())
+    }
+
+    /// Whether the gateway has told where things stand.
+    pub(super) fn has_begun(&self) -> bool {
+        self.begun
+    }
+
+    /// A new session: the gateway may count anew.
+    pub(super) fn session_lost(&mut self) {
+        self.lines.values_mut().for_each(Line::doubt);
+    }
+
+    fn answered_topic(
+        &mut self,
+        head: Head,
+        updates: Vec<(u64, Bytes)>,
+        truncated: bool,
+        now: Moment,
+        to: &mut Brought,
+    ) {
+        let (topic, head) = head;
+        let Some(line) = self.known_or_new(&topic) else { return };
+        if line.is_anew(head) {
+            line.restart(0);
+        }
+        let numbered = line.is_numbered();
+        if !numbered && !updates.is_empty() {
+            let until = if truncated { updates.last().map_or(head, |(seq, _)| *seq) } else { head };
+            let (ready, missing) = line.compare(updates, until);
+            to.missing = to.missing.saturating_add(u32::try_from(missing).unwrap_or(u32::MAX));
+            let out = ready.into_iter().map(|ready| Out { topic: topic.clone(), ready, retained: false });
+            return to.updates.extend(out);
+        }
+        let last = line.last.unwrap_or(0);
+        let there = line.held.range(..=head).count() as u64;
+        let missing = head.saturating_sub(last).saturating_sub(there);
+        to.missing = to.missing.saturating_add(u32::try_from(missing).unwrap_or(u32::MAX));
+        let mut added = 0;
+        for (seq, payload) in updates.into_iter().filter(|(seq, _)| *seq > last) {
+            let held = Held { payload, via: Via::Active, since: now };
+            if line.held.contains_key(&seq) {
+                continue;
+            }
+            line.held.insert(seq, held);
+            added += 1;
+        }
+        self.held += added;
+        // What the answer does not bring will not come any more, unless there was no room for it.
+        let until = if truncated { 0 } else { head };
+        let out = self.collect(topic, false, None, until);
+        to.updates.extend(out);
+    }
+
+    /// The updates of a topic that can go on, after a first one.
+    fn collect(&mut self, topic: String, retained: bool, first: Option<Ready>, until: u64) -> Vec<Out> {
+        let Some(line) = self.lines.get_mut(&topic) else { return Vec::new() };
+        let before = line.held.len();
+        let rest = line.release(until);
+        self.held -= (before - line.held.len()).min(self.held);
+        first.into_iter().chain(rest).map(|ready| Out { topic: topic.clone(), ready, retained }).collect()
+    }
+
+    fn early(&self) -> impl Iterator<Item = (&String, &Line)> {
+        // Nothing waits most of the time: then no line is looked at.
+        let lines = (self.held > 0).then_some(&self.lines);
+        lines.into_iter().flatten().filter(|(_, line)| !line.held.is_empty())
+    }
+
+    fn line(&mut self, topic: &str) -> Option<&mut Line> {
+        let known = self.lines.contains_key(topic);
+        let complete = self.complete;
+        let line = self.known_or_new(topic)?;
+        if !known && complete {
+            line.last = Some(0);
+        }
+        Some(line)
+    }
+
+    fn known_or_new(&mut self, topic: &str) -> Option<&mut Line> {
+        if !self.lines.contains_key(topic) {
+            if self.lines.len() >= self.settings.most_topics {
+                return None;
+            }
+            self.lines.insert(topic.to_owned(), Line::default());
+        }
+        self.lines.get_mut(topic)
+    }
+}
+
+#[cfg(test)]
+#[path = "tracker_tests.rs"]
+mod tests;

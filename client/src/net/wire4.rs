@@ -1,0 +1,128 @@
+//! MQTT 3.1.1 through rumqttc.
+
+use std::collections::VecDeque;
+
+use rumqttc::{
+    AsyncClient, Event as Raw, EventLoop, MqttOptions, MqttState, Outgoing, Packet, Publish, QoS, Request,
+    SubscribeFilter, SubscribeReasonCode, Transport,
+};
+
+use super::address::Address;
+use super::connection::{Connection, Qos};
+use super::wire::{self, Broken, IDENTIFIERS, REQUESTS, Requests, Wanted};
+use super::{Event, Incoming, Outcome, Receipt, Up};
+use crate::protocol::Hints;
+
+/// The protocol's own limit of a packet.
+const LARGEST: usize = 268_435_455;
+
+/// What must outlive a connection.
+pub(super) struct Saved {
+    state: MqttState,
+    pending: VecDeque<Request>,
+}
+
+/// A connection.
+pub(super) struct Wire4 {
+    requests: AsyncClient,
+    events: EventLoop,
+    has_saved: bool,
+}
+
+impl Wire4 {
+    pub(super) fn open(
+        connection: &Connection,
+        target: &Address,
+        transport: Transport,
+        saved: Option<Saved>,
+    ) -> Self {
+        let mut options = MqttOptions::new(&connection.client, wire::host(target), target.port);
+        options.set_transport(transport).set_keep_alive(connection.keep_alive).set_clean_session(false);
+        options.set_max_packet_size(connection.max_packet as usize, LARGEST).set_inflight(IDENTIFIERS);
+        options.set_manual_acks(true);
+        if let Some((user, password)) = &connection.credentials {
+            options.set_credentials(user, password);
+        }
+        let (requests, mut events) = AsyncClient::new(options, REQUESTS);
+        events.network_options.set_tcp_nodelay(true);
+        let has_saved = saved.is_some();
+        if let Some(saved) = saved {
+            (events.state, events.pending) = (saved.state, saved.pending);
+        }
+        Self { requests, events, has_saved }
+    }
+
+    pub(super) async fn next(&mut self) -> Result<Option<Event>, Broken> {
+        let raw = self.events.poll().await.map_err(|error| Broken::Failed(error.to_string()))?;
+        Ok(self.event(raw))
+    }
+
+    pub(super) fn close(mut self) -> (Vec<Event>, wire::Saved) {
+        let raw: Vec<Raw> = self.events.state.events.drain(..).collect();
+        let rest = raw.into_iter().filter_map(|raw| self.event(raw)).collect();
+        self.events.clean();
+        let mut pending = std::mem::take(&mut self.events.pending);
+        pending.retain_mut(|request| match request {
+            Request::Publish(publish) => {
+                publish.dup = true;
+                publish.pkid != 0
+            }
+            Request::PubRel(_) => true,
+            _ => false,
+        });
+        (rest, wire::Saved::V4(Saved { state: self.events.state, pending }))
+    }
+
+    fn event(&self, raw: Raw) -> Option<Event> {
+        let accepted = |id| Event::Answered { id, outcome: Outcome::Accepted, hints: Hints::default() };
+        match raw {
+            Raw::Incoming(Packet::ConnAck(connack)) => Some(Event::Up(Up {
+                requests: Requests::V4(self.requests.clone()),
+                resumed: connack.session_present && self.has_saved,
+                receive_maximum: u16::MAX,
+                max_packet: LARGEST,
+            })),
+            Raw::Incoming(Packet::PubAck(ack)) => Some(accepted(ack.pkid)),
+            Raw::Incoming(Packet::PubRec(rec)) => Some(accepted(rec.pkid)),
+            Raw::Incoming(Packet::Publish(publish)) => {
+                let receipt = receipt(publish.pkid, publish.qos);
+                let (topic, retain) = (publish.topic, publish.retain);
+                Some(Event::Message(Incoming { topic, payload: publish.payload, retain, seq: None, receipt }))
+            }
+            Raw::Incoming(Packet::SubAck(ack)) => {
+                let refused =
+                    ack.return_codes.iter().filter(|code| **code == SubscribeReasonCode::Failure).count();
+                Some(Event::Subscribed { refused })
+            }
+            Raw::Outgoing(Outgoing::Publish(id)) => Some(Event::Sent(id)),
+            _ => None,
+        }
+    }
+}
+
+pub(super) fn qos(qos: Qos) -> QoS {
+    match qos {
+        Qos::AtMostOnce => QoS::AtMostOnce,
+        Qos::AtLeastOnce => QoS::AtLeastOnce,
+        Qos::ExactlyOnce => QoS::ExactlyOnce,
+    }
+}
+
+fn receipt(id: u16, qos: QoS) -> Option<Receipt> {
+    match qos {
+        QoS::AtMostOnce => None,
+        QoS::AtLeastOnce => Some(Receipt { id, qos: Qos::AtLeastOnce }),
+        QoS::ExactlyOnce => Some(Receipt { id, qos: Qos::ExactlyOnce }),
+    }
+}
+
+/// What the library needs to know of a message to acknowledge it.
+pub(super) fn received(receipt: Receipt) -> Publish {
+    let mut publish = Publish::new("t", qos(receipt.qos), "");
+    publish.pkid = receipt.id;
+    publish
+}
+
+pub(super) fn filter(wanted: &Wanted) -> SubscribeFilter {
+    SubscribeFilter::new(wanted.filter.clone(), qos(wanted.qos))
+}

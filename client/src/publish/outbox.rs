@@ -1,0 +1,344 @@
+//! The publisher without clock and network: events and offers in, messages out.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use tidegate_control::pacing::Pass;
+use tidegate_control::random::Random;
+use tidegate_control::time::{Moment, Span};
+
+use super::counters::PublisherStats;
+use super::pace::Pace;
+use super::rate::{Limit, RateBook, Source};
+use super::slots::{SlotSettings, Slots, Taken};
+use super::urgent::Urgent;
+use super::{Message, UrgentFull};
+use crate::aggregate::Added;
+use crate::net::Outcome;
+use crate::protocol::{Hints, RateNews, is_topic_name};
+use crate::sample::Sample;
+
+/// How long a refusal holds that does not say so itself.
+const REFUSED: Span = Span::from_secs(1);
+/// More than the fixed parts of a PUBLISH take.
+const OVERHEAD: usize = 16;
+
+/// Settings of an [`Outbox`].
+#[derive(Clone)]
+pub(crate) struct OutboxSettings {
+    pub(crate) slots: SlotSettings,
+    pub(crate) own_rate: Option<f64>,
+    pub(crate) growth: f64,
+    pub(crate) urgent: usize,
+    pub(crate) urgent_bytes: usize,
+    /// Messages that may wait for an acknowledgement.
+    pub(crate) window: usize,
+}
+
+/// What to do now.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Send this; it counts as handed over.
+    Send(Message),
+    /// Nothing before this moment, unless something happens.
+    Wait(Option<Moment>),
+}
+
+/// All that a publisher knows.
+pub(crate) struct Outbox {
+    settings: OutboxSettings,
+    slots: Slots,
+    urgent: Urgent,
+    /// Messages made of samples that must go again, oldest first.
+    again: VecDeque<Message>,
+    /// Handed to the network, not sent yet.
+    handed: VecDeque<Message>,
+    /// Sent, by packet identifier.
+    flying: BTreeMap<u16, Message>,
+    book: RateBook,
+    pace: Pace,
+    /// How many may fly; none while not connected.
+    window: Option<usize>,
+    /// The largest packet that the broker takes.
+    largest: usize,
+    numbers: u64,
+    stats: PublisherStats,
+}
+
+impl Outbox {
+    pub(crate) fn new(settings: OutboxSettings) -> Self {
+        Self {
+            slots: Slots::new(settings.slots.clone()),
+            urgent: Urgent::new(settings.urgent, settings.urgent_bytes),
+            again: VecDeque::new(),
+            handed: VecDeque::new(),
+            flying: BTreeMap::new(),
+            book: RateBook::new(settings.own_rate, settings.growth),
+            pace: Pace::new(),
+            window: None,
+            largest: usize::MAX,
+            numbers: 0,
+            stats: PublisherStats::default(),
+            settings,
+        }
+    }
+
+    /// Takes a sample; false when it could not be taken.
+    pub(crate) fn offer(&mut self, topic: &str, sample: Sample) -> bool {
+        self.stats.offered += 1;
+        let added = if is_topic_name(topic) { self.slots.add(topic, sample) } else { None };
+        match added {
+            Some(Added::Kept) => {}
+            Some(Added::Replaced(gone)) => self.stats.replaced += gone,
+            Some(Added::Dropped(gone)) => self.stats.dropped += gone,
+            Some(Added::Refused) | None => {
+                self.stats.refused += 1;
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Takes an urgent message, unless there is no room.
+    pub(crate) fn offer_urgent(&mut self, topic: &str, payload: Bytes) -> Result<(), UrgentFull> {
+        self.stats.urgent_offered += 1;
+        let message = Message {
+            number: self.number(),
+            topic: topic.into(),
+            payload,
+            samples: 0,
+            urgent: true,
+            newest_wins: false,
+        };
+        if is_topic_name(topic) && self.urgent.push(message) {
+            return Ok(());
+        }
+        self.stats.urgent_refused += 1;
+        Err(UrgentFull)
+    }
+
+    /// What to do now.
+    pub(crate) fn step(&mut self, now: Moment, random: &mut dyn Random) -> Step {
+        let limit = self.book.limit(now);
+        self.pace.follow(now, limit);
+        let full = self.window.is_none_or(|window| self.handed.len() + self.flying.len() >= window);
+        if full {
+            return Step::Wait(None);
+        }
+        let pause = match self.urgent_step(now) {
+            Step::Wait(pause) => pause,
+            send => return send,
+        };
+        match self.sample_step(now, limit, random) {
+            Step::Wait(wait) => Step::Wait(pause.into_iter().chain(wait).min()),
+            send => send,
+        }
+    }
+
+    /// A connection is there; without its old session, all that was not acknowledged goes again.
+    pub(crate) fn connected(&mut self, receive_maximum: u16, largest: usize, resumed: bool) {
+        self.stats.connections += 1;
+        self.window = Some(self.settings.window.min(usize::from(receive_maximum)).max(1));
+        self.largest = largest;
+        self.book.forget_numbers();
+        if !resumed {
+            let mut lost: Vec<Message> = std::mem::take(&mut self.flying).into_values().collect();
+            lost.sort_by_key(|message| message.number);
+            lost.into_iter().rev().for_each(|message| self.put_back(message));
+        }
+    }
+
+    /// The connection is gone, and with it what was handed over and not sent.
+    pub(crate) fn disconnected(&mut self) {
+        self.window = None;
+        while let Some(message) = self.handed.pop_back() {
+            self.put_back(message);
+        }
+    }
+
+    /// The message handed over first was sent with this packet identifier, or one under way was sent again.
+    pub(crate) fn sent(&mut self, id: u16) {
+        if id != 0 && self.flying.contains_key(&id) {
+            return;
+        }
+        let Some(message) = self.handed.pop_front() else { return };
+        // With QoS 0 there is no identifier, and nobody will say more about it.
+        if id == 0 {
+            self.delivered(&message);
+        } else {
+            self.flying.insert(id, message);
+        }
+    }
+
+    /// A message was answered.
+    pub(crate) fn answered(
+        &mut self,
+        id: u16,
+        outcome: Outcome,
+        hints: &Hints,
+        now: Moment,
+        random: &mut dyn Random,
+    ) {
+        self.hear(hints, now);
+        let refused = outcome == Outcome::PushedBack;
+        if let Some(wait) = hints.wait.or(refused.then_some(REFUSED)) {
+            let limit = self.book.limit(now);
+            self.pace.follow(now, limit);
+            self.pace.hold(now, wait, random);
+        }
+        self.stats.pushed_back += u64::from(refused);
+        let Some(message) = self.flying.remove(&id) else { return };
+        match outcome {
+            Outcome::Accepted => self.delivered(&message),
+            Outcome::PushedBack => self.put_back(message),
+            Outcome::Rejected => self.rejected(&message),
+        }
+    }
+
+    /// A message on a rate topic; an empty one takes the rate back.
+    pub(crate) fn announced(&mut self, source: Source, payload: &[u8], now: Moment) {
+        if payload.is_empty() {
+            return self.book.clear(source, now);
+        }
+        match RateNews::read(payload) {
+            Some(news) if self.book.tell(source, news, now) => self.stats.rates_followed += 1,
+            Some(_) => self.stats.rates_stale += 1,
+            None => self.stats.nonsense += 1,
+        }
+    }
+
+    /// The limit that holds now.
+    pub(crate) fn limit(&self, now: Moment) -> Limit {
+        self.book.limit(now)
+    }
+
+    /// What was counted.
+    pub(crate) fn stats(&self) -> PublisherStats {
+        let under_way = self.again.iter().chain(&self.handed).chain(self.flying.values());
+        let waiting = self.slots.samples() + under_way.map(|message| message.samples).sum::<u64>();
+        PublisherStats { waiting, urgent_waiting: self.urgent.count(), ..self.stats }
+    }
+
+    /// Bytes of samples that wait.
+    pub(crate) fn bytes(&self) -> usize {
+        let under_way = self.again.iter().chain(&self.handed).chain(self.flying.values());
+        self.slots.bytes() + under_way.map(|message| message.payload.len()).sum::<usize>()
+    }
+
+    fn urgent_step(&mut self, now: Moment) -> Step {
+        if !self.urgent.is_ready() {
+            return Step::Wait(None);
+        }
+        match (self.pace.ask_urgent(now), self.urgent.take()) {
+            (Pass::Go, Some(message)) => self.hand(message, now),
+            (Pass::Wait(wait), Some(message)) => {
+                self.urgent.put_back(message);
+                Step::Wait(Some(now + wait))
+            }
+            (_, None) => Step::Wait(None),
+        }
+    }
+
+    fn sample_step(&mut self, now: Moment, limit: Limit, random: &mut dyn Random) -> Step {
+        self.discard_outdated();
+        let interval = if limit.held { self.pace.interval() } else { Span::ZERO };
+        let place = match self.slots.next(now, interval) {
+            _ if !self.again.is_empty() => None,
+            Ok(place) => Some(place),
+            // The deadband narrows when the limit changes.
+            Err(soonest) => {
+                return Step::Wait(soonest.into_iter().chain(limit.until.filter(|_| limit.held)).min());
+            }
+        };
+        if let Pass::Wait(wait) = self.pace.ask(now, random) {
+            return Step::Wait(Some(
+                (now + wait).min(limit.until.filter(|_| limit.held).unwrap_or(Moment::END)),
+            ));
+        }
+        match place {
+            None => self.again.pop_front().map_or(Step::Wait(None), |message| self.hand(message, now)),
+            Some(place) => self.take(place, now),
+        }
+    }
+
+    fn take(&mut self, place: usize, now: Moment) -> Step {
+        let number = self.number();
+        let again = Step::Wait(Some(now));
+        let Some(Taken { topic, payload, samples, newest_wins }) = self.slots.take(place, number, now) else {
+            return again;
+        };
+        let Some(payload) = payload else {
+            self.stats.dropped += samples;
+            return again;
+        };
+        self.hand(Message { number, topic, payload, samples, urgent: false, newest_wins }, now)
+    }
+
+    /// Gives a message to the network, unless the broker would never take it.
+    fn hand(&mut self, message: Message, now: Moment) -> Step {
+        if message.topic.len() + message.payload.len() + OVERHEAD > self.largest {
+            self.rejected(&message);
+            return Step::Wait(Some(now));
+        }
+        self.handed.push_back(message.clone());
+        Step::Send(message)
+    }
+
+    /// Back to the front of where it came from.
+    fn put_back(&mut self, message: Message) {
+        if message.urgent {
+            return self.urgent.put_back(message);
+        }
+        let place = self.again.partition_point(|other| other.number < message.number);
+        self.again.insert(place, message);
+    }
+
+    /// Lets go of messages that a newer one makes worthless.
+    fn discard_outdated(&mut self) {
+        let (slots, stats) = (&self.slots, &mut self.stats);
+        self.again.retain(|message| {
+            let outdated = message.newest_wins && slots.is_outdated(&message.topic, message.number);
+            stats.replaced += if outdated { message.samples } else { 0 };
+            !outdated
+        });
+    }
+
+    fn hear(&mut self, hints: &Hints, now: Moment) {
+        self.stats.nonsense += u64::from(hints.nonsense);
+        match hints.rate {
+            Some(rate) => {
+                self.book.tell_ack(rate, now);
+                self.stats.rates_followed += 1;
+            }
+            None => self.book.confirm(now),
+        }
+    }
+
+    fn delivered(&mut self, message: &Message) {
+        if message.urgent {
+            self.urgent.done(message);
+            self.stats.urgent_delivered += 1;
+        } else {
+            self.stats.delivered_messages += 1;
+            self.stats.delivered_samples += message.samples;
+        }
+    }
+
+    fn rejected(&mut self, message: &Message) {
+        if message.urgent {
+            self.urgent.done(message);
+            self.stats.urgent_rejected += 1;
+        } else {
+            self.stats.rejected_samples += message.samples;
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+}
+
+#[cfg(test)]
+#[path = "outbox_tests.rs"]
+mod tests;

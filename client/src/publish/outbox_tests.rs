@@ -1,0 +1,388 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use tidegate_control::random::Seeded;
+
+use super::*;
+use crate::aggregate::Policy;
+
+fn at(seconds: f64) -> Moment {
+    Moment::from_secs_f64(seconds)
+}
+
+fn settings(policy: Policy) -> OutboxSettings {
+    let slots = SlotSettings {
+        policy: Arc::new(move |_| policy.clone()),
+        most_topics: 10,
+        most_bytes: 10_000,
+        min_interval: Span::ZERO,
+        deadband: 0.0,
+    };
+    OutboxSettings { slots, own_rate: None, growth: 1.1, urgent: 5, urgent_bytes: 1_000, window: 4 }
+}
+
+/// A publisher with a broker that answers when it is told to.
+struct Rig {
+    outbox: Outbox,
+    random: Seeded,
+    now: Moment,
+    ids: u16,
+    /// Sent and not answered.
+    flying: Vec<(u16, Message)>,
+}
+
+impl Rig {
+    fn new(settings: OutboxSettings) -> Self {
+        let mut outbox = Outbox::new(settings);
+        outbox.connected(100, usize::MAX, false);
+        Self { outbox, random: Seeded::new(1), now: at(1.0), ids: 0, flying: Vec::new() }
+    }
+
+    /// Sends all that may go now; what went, and when to look again.
+    fn run(&mut self) -> (Vec<Message>, Option<Moment>) {
+        let mut gone = Vec::new();
+        loop {
+            match self.outbox.step(self.now, &mut self.random) {
+                Step::Send(message) => {
+                    self.ids += 1;
+                    self.outbox.sent(self.ids);
+                    self.flying.push((self.ids, message.clone()));
+                    gone.push(message);
+                }
+                Step::Wait(Some(moment)) if moment <= self.now => {}
+                Step::Wait(wake) => return (gone, wake),
+            }
+        }
+    }
+
+    /// What goes within so many seconds from a broker that accepts at once, with the times.
+    fn run_for(&mut self, seconds: f64) -> Vec<(f64, Message)> {
+        let end = self.now + Span::from_secs_f64(seconds);
+        let mut all = Vec::new();
+        loop {
+            let (gone, wake) = self.run();
+            let went = !gone.is_empty();
+            all.extend(gone.into_iter().map(|message| (self.now.as_secs_f64(), message)));
+            self.answer_all(Outcome::Accepted);
+            if went {
+                continue;
+            }
+            match wake.filter(|wake| *wake < end) {
+                Some(wake) => self.now = wake,
+                None => break,
+            }
+        }
+        self.now = end;
+        all
+    }
+
+    fn answer(&mut self, place: usize, outcome: Outcome, hints: &Hints) -> Message {
+        let (id, message) = self.flying.remove(place);
+        self.outbox.answered(id, outcome, hints, self.now, &mut self.random);
+        message
+    }
+
+    fn answer_all(&mut self, outcome: Outcome) {
+        while !self.flying.is_empty() {
+            self.answer(0, outcome, &Hints::default());
+        }
+    }
+
+    fn tell(&mut self, text: &str) {
+        self.outbox.announced(Source::Everybody, text.as_bytes(), self.now);
+    }
+
+    fn texts(gone: &[Message]) -> Vec<String> {
+        gone.iter().map(|message| String::from_utf8_lossy(&message.payload).into_owned()).collect()
+    }
+}
+
+#[test]
+fn without_a_limit_every_sample_is_a_message() {
+    let mut rig = Rig::new(settings(Policy::Latest));
+    for n in 0..4 {
+        assert!(rig.outbox.offer("t", n.into()));
+        assert_eq!(Rig::texts(&rig.run().0), [n.to_string()]);
+    }
+    assert_eq!(rig.run().0, []);
+    assert!(rig.outbox.offer("t", 4.into()) && rig.outbox.offer("t", 5.into()));
+    assert_eq!(rig.run().0, [], "four are the window");
+    rig.answer_all(Outcome::Accepted);
+    assert_eq!(Rig::texts(&rig.run().0), ["5"]);
+    let stats = rig.outbox.stats();
+    assert_eq!((stats.replaced, stats.delivered_messages, stats.waiting), (1, 4, 1));
+    assert!(stats.is_conserved());
+}
+
+/// 200 publishers that sample in step are told at the same moment to send a fifth of what they would: a message in four
+/// seconds each, so that in step every other window of two seconds would hold twice its share.
+#[test]
+fn a_fleet_keeps_the_rate_spreads_and_discards_nothing() {
+    const FLEET: u64 = 200;
+    let (rate, seconds) = (0.25, 120.0);
+    let (mut times, mut sum, mut offered_sum, mut count, mut offered) = (Vec::new(), 0.0, 0.0, 0, 0);
+    for member in 0..FLEET {
+        let mut rig = Rig::new(OutboxSettings { own_rate: Some(1.25), ..settings(Policy::Mean) });
+        rig.random = Seeded::stream(3, member);
+        let mut messages = Vec::new();
+        for step in 0..(seconds * 2.0) as u32 {
+            if step % 8 == 0 {
+                rig.tell(&format!(r#"{{"v":1,"seq":{step},"rate":{rate},"ttl_ms":10000}}"#));
+            }
+            let value = f64::from(step).sin() * 10.0 + member as f64;
+            (offered_sum, offered) = (offered_sum + value, offered + 1);
+            rig.outbox.offer("temp", value.into());
+            messages.extend(rig.run_for(0.5));
+        }
+        let on_time = messages.len();
+        // Freed at the end: what is left goes too.
+        rig.tell(r#"{"v":1,"seq":1000000,"rate":null}"#);
+        messages.extend(rig.run_for(5.0));
+        assert!(rig.outbox.stats().is_conserved());
+        assert_eq!(rig.outbox.stats().delivered_samples, rig.outbox.stats().offered);
+        times.extend(messages[..on_time].iter().map(|(time, _)| *time));
+        for (_, message) in messages {
+            let value: serde_json::Value = serde_json::from_slice(&message.payload).unwrap();
+            let samples = value["count"].as_u64().unwrap();
+            (sum, count) = (sum + value["mean"].as_f64().unwrap() * samples as f64, count + samples);
+        }
+    }
+    assert_eq!(count, offered);
+    assert!(
+        (sum / count as f64 - offered_sum / offered as f64).abs() < 1e-9,
+        "the mean is not that of the samples"
+    );
+    let expected = FLEET as f64 * rate * seconds;
+    let share = times.len() as f64 / expected;
+    assert!((0.95..=1.05).contains(&share), "{share} of the rate announced");
+    times.sort_by(f64::total_cmp);
+    let window = FLEET as f64 * rate * 2.0;
+    let peak =
+        times.iter().enumerate().map(|(n, start)| times[n..].partition_point(|time| *time < start + 2.0));
+    let peak = peak.max().unwrap() as f64;
+    assert!(peak <= 1.5 * window, "{peak} in two seconds, {window} is the share");
+}
+
+#[test]
+fn a_minute_without_network_neither_blocks_nor_grows() {
+    let policies = [Policy::Latest, Policy::Mean, Policy::Batch { samples: 50, bytes: 400 }];
+    for policy in policies {
+        let mut rig = Rig::new(settings(policy.clone()));
+        rig.outbox.disconnected();
+        for n in 0..6_000 {
+            rig.outbox.offer(&format!("t/{}", n % 20), n.into());
+            let _ = rig.outbox.offer_urgent("alarm", "x".into());
+            assert!(rig.run().0.is_empty());
+            assert!(rig.outbox.bytes() <= 10_000, "{policy:?}: {}", rig.outbox.bytes());
+        }
+        let stats = rig.outbox.stats();
+        assert!(stats.is_conserved(), "{stats:?}");
+        assert_eq!((stats.urgent_waiting, stats.urgent_refused), (5, 5_995));
+        assert_eq!(stats.refused, 3_000, "ten of twenty topics fit");
+        assert!(stats.waiting > 0);
+        rig.outbox.connected(100, usize::MAX, false);
+        rig.run_for(10.0);
+        let stats = rig.outbox.stats();
+        assert_eq!((stats.waiting, stats.urgent_waiting), (0, 0), "{policy:?}");
+        assert!(stats.is_conserved());
+    }
+}
+
+#[test]
+fn alarms_keep_their_order_through_refusals_and_breaks() {
+    let mut rig = Rig::new(settings(Policy::Latest));
+    for text in ["a", "b", "c", "d", "e"] {
+        rig.outbox.offer_urgent("alarm", text.into()).unwrap();
+    }
+    assert_eq!(rig.outbox.offer_urgent("alarm", "f".into()), Err(UrgentFull));
+    rig.outbox.offer("t", 1.into());
+    assert_eq!(Rig::texts(&rig.run().0), ["a", "1"], "one alarm at a time, before the samples");
+    rig.answer(0, Outcome::PushedBack, &Hints { wait: Some(Span::from_secs(3)), ..Hints::default() });
+    rig.answer(0, Outcome::Accepted, &Hints::default());
+    assert_eq!(rig.run(), (vec![], Some(at(4.0))));
+    rig.now = at(4.0);
+    assert_eq!(Rig::texts(&rig.run().0), ["a"]);
+    rig.answer_all(Outcome::Accepted);
+    assert_eq!(Rig::texts(&rig.run().0), ["b"]);
+    rig.outbox.disconnected();
+    rig.outbox.connected(100, usize::MAX, true);
+    assert_eq!(rig.run().0, [], "the session goes on: b is on its way");
+    rig.answer_all(Outcome::Accepted);
+    assert_eq!(Rig::texts(&rig.run().0), ["c"]);
+    rig.outbox.disconnected();
+    rig.flying.clear();
+    rig.outbox.connected(100, usize::MAX, false);
+    assert_eq!(Rig::texts(&rig.run().0), ["c"], "the session is lost: c goes again");
+    rig.answer_all(Outcome::Accepted);
+    assert_eq!(Rig::texts(&rig.run().0), ["d"]);
+    rig.answer_all(Outcome::Rejected);
+    assert_eq!(Rig::texts(&rig.run().0), ["e"]);
+    rig.answer_all(Outcome::Accepted);
+    let stats = rig.outbox.stats();
+    assert_eq!((stats.urgent_delivered, stats.urgent_rejected, stats.urgent_refused), (4, 1, 1));
+    assert!(stats.is_conserved());
+}
+
+#[test]
+fn a_refused_message_goes_again_unless_a_newer_one_replaced_it() {
+    let hints = Hints { rate: Some(Some(1.0)), wait: Some(Span::from_millis(500)), nonsense: 0 };
+    let mut rig = Rig::new(settings(Policy::Latest));
+    rig.outbox.offer("t", 1.into());
+    rig.run();
+    rig.outbox.offer("t", 2.into());
+    rig.run();
+    rig.answer(1, Outcome::Accepted, &Hints::default());
+    rig.answer(0, Outcome::PushedBack, &hints);
+    assert!(rig.run_for(10.0).is_empty(), "2 is there, 1 is of no use any more");
+    assert_eq!(rig.outbox.stats().replaced, 1);
+    let mut rig = Rig::new(settings(Policy::Mean));
+    rig.outbox.offer("t", 1.into());
+    rig.run();
+    rig.answer(0, Outcome::PushedBack, &hints);
+    rig.outbox.offer("t", 2.into());
+    assert_eq!(rig.run().0, []);
+    let went = rig.run_for(10.0);
+    assert_eq!(went.len(), 2, "a mean counts whatever came later");
+    assert!(went[0].0 >= 1.5 && went[1].0 - went[0].0 > 0.999);
+    let stats = rig.outbox.stats();
+    assert_eq!((stats.pushed_back, stats.rates_followed, stats.delivered_samples), (1, 1, 2));
+}
+
+#[test]
+fn a_deadband_widens_with_the_interval() {
+    let mut with = settings(Policy::Latest);
+    (with.slots.min_interval, with.slots.deadband) = (Span::from_secs(1), 0.5);
+    let mut rig = Rig::new(with);
+    rig.outbox.offer("t", 20.0.into());
+    assert_eq!(rig.run().0.len(), 1);
+    rig.outbox.offer("t", 20.4.into());
+    assert_eq!(rig.run_for(5.0), [], "too small a change");
+    rig.outbox.offer("t", 20.5.into());
+    assert_eq!(rig.run_for(1.0).len(), 1);
+    rig.outbox.offer("t", 25.0.into());
+    rig.run_for(0.0);
+    rig.outbox.offer("t", 30.0.into());
+    assert_eq!(rig.run_for(0.1), [], "too soon");
+    rig.run_for(1.0);
+    // Held to one message in four seconds: the band is two wide now.
+    rig.tell(r#"{"rate":0.25,"ttl_ms":30000}"#);
+    rig.outbox.offer("t", 31.9.into());
+    assert_eq!(rig.run_for(20.0), []);
+    rig.outbox.offer("t", 32.0.into());
+    assert_eq!(rig.run_for(5.0).len(), 1);
+    // Free again: what waited within the wide band is news in the narrow one.
+    rig.outbox.offer("t", 33.0.into());
+    assert_eq!(rig.run_for(2.0), []);
+    rig.tell(r#"{"rate":null}"#);
+    assert_eq!(rig.run_for(2.0).len(), 1);
+    assert!(rig.outbox.stats().is_conserved());
+}
+
+#[test]
+fn an_old_rate_is_left_while_samples_wait() {
+    let mut rig = Rig::new(OutboxSettings { own_rate: Some(2.0), ..settings(Policy::Latest) });
+    rig.tell(r#"{"rate":0.01,"ttl_ms":10000}"#);
+    let mut times = Vec::new();
+    for _ in 0..300 {
+        rig.outbox.offer("t", 1.into());
+        times.extend(rig.run_for(0.5).into_iter().map(|(time, _)| time));
+    }
+    // 0.01 grows to 2 in 56 s; before that about 2 / (100 ln 1.1) messages' worth is 21.
+    assert!(times.len() > 150 && times[0] > 20.0, "{} {:?}", times.len(), times.first());
+    assert_eq!(rig.outbox.limit(rig.now).rate, Some(2.0));
+}
+
+#[test]
+fn what_the_broker_would_never_take_is_not_sent_for_ever() {
+    let mut rig = Rig::new(settings(Policy::Latest));
+    rig.outbox.connected(100, 100, false);
+    rig.outbox.offer("t", "x".repeat(200).into());
+    rig.outbox.offer_urgent("t", "y".repeat(200).into()).unwrap();
+    assert_eq!(rig.run().0, []);
+    let stats = rig.outbox.stats();
+    assert_eq!((stats.rejected_samples, stats.urgent_rejected, stats.waiting), (1, 1, 0));
+}
+
+#[test]
+fn nonsense_is_ignored_and_counted() {
+    let mut rig = Rig::new(settings(Policy::Latest));
+    rig.tell(r#"{"seq":5,"rate":1}"#);
+    rig.tell(r#"{"seq":4,"rate":0.5}"#);
+    rig.tell("rubbish");
+    rig.outbox.announced(Source::Client, b"", rig.now);
+    let stats = rig.outbox.stats();
+    assert_eq!((stats.rates_followed, stats.rates_stale, stats.nonsense), (1, 1, 1));
+    assert_eq!(rig.outbox.limit(rig.now).rate, Some(1.0));
+    for topic in ["", "a/+", "#", "nul\0"] {
+        assert!(!rig.outbox.offer(topic, 1.into()));
+        assert!(rig.outbox.offer_urgent(topic, "x".into()).is_err());
+    }
+    assert!(rig.outbox.stats().is_conserved());
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Offer(u8, i32),
+    Urgent,
+    Run,
+    Answer(u8, u8, Option<u16>),
+    Break(bool),
+    Tell(Option<f64>, u8),
+    Later(u16),
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![
+        4 => (0..15u8, any::<i32>()).prop_map(|(topic, value)| Op::Offer(topic, value)),
+        2 => Just(Op::Urgent),
+        4 => Just(Op::Run),
+        4 => (any::<u8>(), 0..3u8, any::<Option<u16>>()).prop_map(|(which, how, wait)| Op::Answer(which, how, wait)),
+        1 => any::<bool>().prop_map(Op::Break),
+        1 => (prop::option::of(0.001..100.0f64), any::<u8>()).prop_map(|(rate, seq)| Op::Tell(rate, seq)),
+        3 => any::<u16>().prop_map(Op::Later),
+    ];
+    prop::collection::vec(op, 1..200)
+}
+
+proptest! {
+    /// Whatever happens: nothing vanishes, nothing grows, and alarms are delivered in their order.
+    #[test]
+    fn the_books_balance(ops in ops(), policy in 0..3u8) {
+        let policy = [Policy::Latest, Policy::Mean, Policy::Batch { samples: 5, bytes: 100 }][usize::from(policy)].clone();
+        let mut rig = Rig::new(settings(policy));
+        let (mut alarm, mut delivered) = (0, Vec::<u32>::new());
+        for op in ops {
+            match op {
+                Op::Offer(topic, value) => { rig.outbox.offer(&format!("t/{topic}"), value.into()); }
+                Op::Urgent => {
+                    if rig.outbox.offer_urgent("alarm", alarm.to_string().into()).is_ok() { alarm += 1; }
+                }
+                Op::Run => { rig.run(); }
+                Op::Answer(which, how, wait) => if !rig.flying.is_empty() {
+                    let place = usize::from(which) % rig.flying.len();
+                    let outcome = [Outcome::Accepted, Outcome::PushedBack, Outcome::Accepted][usize::from(how)];
+                    let hints = Hints { wait: wait.map(|ms| Span::from_millis(ms.into())), ..Hints::default() };
+                    let message = rig.answer(place, outcome, &hints);
+                    if message.urgent && outcome == Outcome::Accepted {
+                        delivered.push(String::from_utf8_lossy(&message.payload).parse().unwrap());
+                    }
+                },
+                Op::Break(resumed) => {
+                    rig.outbox.disconnected();
+                    rig.outbox.connected(100, usize::MAX, resumed);
+                    if !resumed { rig.flying.clear(); }
+                }
+                Op::Tell(rate, seq) => {
+                    let rate = rate.map_or("null".into(), |rate| rate.to_string());
+                    rig.tell(&format!(r#"{{"seq":{seq},"rate":{rate}}}"#));
+                }
+                Op::Later(ms) => rig.now += Span::from_millis(ms.into()),
+            }
+            prop_assert!(rig.outbox.stats().is_conserved(), "{:?}", rig.outbox.stats());
+            prop_assert!(rig.flying.len() <= 4);
+            prop_assert!(rig.outbox.bytes() <= 10_000 + 4 * 1_000);
+        }
+        prop_assert_eq!(delivered.clone(), (0..delivered.len() as u32).collect::<Vec<_>>());
+    }
+}

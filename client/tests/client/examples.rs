@@ -1,0 +1,123 @@
+//! Every example runs, in Rust, Python and JavaScript, and follows a rate that is announced.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::gateway::Gateway;
+use crate::publishing::{Controller, listener};
+use crate::{PLAYED, soon};
+
+/// The directory that cargo builds into.
+fn target() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().to_owned()
+}
+
+/// An example of this crate, which `cargo test` builds.
+fn example(name: &str) -> Command {
+    let deps = std::env::current_exe().unwrap();
+    let path = deps.parent().and_then(Path::parent).unwrap().join("examples").join(name);
+    assert!(path.exists(), "{} is missing: cargo build -p tidegate-client --examples", path.display());
+    let mut command = Command::new(path);
+    command.env("TIDE_PREFIX", PLAYED);
+    command
+}
+
+/// A file that `./test` installs.
+fn installed(path: &str) -> PathBuf {
+    let file = target().join("peers").join(path);
+    assert!(file.exists(), "{} is missing: ./test peers installs it", file.display());
+    file
+}
+
+fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/other-languages").join(name)
+}
+
+/// A program that ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs to the end, which must be a success; what it wrote.
+async fn run(mut command: Command) -> String {
+    let name = format!("{command:?}");
+    let output = tokio::task::spawn_blocking(move || command.stdin(Stdio::null()).output());
+    let output = soon(&name, output).await.unwrap().unwrap();
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{name}:\n{text}");
+    text
+}
+
+/// A thermometer that would send 5 messages a second for three seconds is told to send one: its samples all arrive, in few
+/// messages.
+async fn thermometer(name: &str, command: impl FnOnce(&Gateway) -> Command) {
+    let gateway = Gateway::start();
+    let mut controller = Controller::start(&gateway.url());
+    controller.announce("rate", "50", Duration::from_secs(600)).await;
+    controller.announce(&format!("rate/client/{name}"), "1", Duration::from_secs(600)).await;
+    let mut updates = listener(&gateway.url(), "room/+/temp").await;
+    let text = run(command(&gateway)).await;
+    let done = text.lines().rev().find_map(|line| line.strip_prefix("done: ")).expect(&text);
+    let messages: u64 = done.split(' ').next().unwrap().parse().unwrap();
+    let mut samples = 0;
+    for _ in 0..messages {
+        let update = soon("a message", updates.next()).await.unwrap();
+        let value: serde_json::Value = serde_json::from_slice(&update.payload).unwrap();
+        assert!((19.9..22.1).contains(&value["mean"].as_f64().unwrap()), "{value}");
+        samples += value["count"].as_u64().unwrap();
+    }
+    assert!(messages >= 1 && samples >= 4 * messages, "{messages} messages for {samples} samples: {text}");
+}
+
+#[tokio::test]
+async fn thermometer_in_rust() {
+    thermometer("rust", |gateway| {
+        let mut command = example("thermometer");
+        command.args([&gateway.url(), "rust", "3"]);
+        command
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn thermometer_in_python() {
+    thermometer("python", |gateway| {
+        let mut command = Command::new(installed("venv/bin/python"));
+        let port = gateway.address("mqtt").port().to_string();
+        command.arg(script("thermometer.py")).args(["127.0.0.1", &port, "python", "3", PLAYED]);
+        command
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn thermometer_in_javascript() {
+    let module = installed("node/node_modules/mqtt/package.json");
+    let modules = module.parent().and_then(Path::parent).unwrap().to_owned();
+    thermometer("javascript", |gateway| {
+        let mut command = Command::new("node");
+        command.env("NODE_PATH", modules).arg(script("thermometer.cjs"));
+        command.args([&gateway.url(), "javascript", "3", PLAYED]);
+        command
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn dashboard_in_rust() {
+    let gateway = Gateway::start();
+    let mut thermometer = example("thermometer");
+    thermometer.args([&gateway.url(), "source", "60"]).stdout(Stdio::null());
+    let _thermometer = Running(thermometer.spawn().unwrap());
+    let mut dashboard = example("dashboard");
+    dashboard.args([&gateway.url(), "dashboard", "room/+/temp", "5"]);
+    let text = run(dashboard).await;
+    assert_eq!(text.lines().filter(|line| line.starts_with("room/source/temp: {")).count(), 5, "{text}");
+    assert!(text.contains("done: 5 came, 0 fetched, 0 lost"), "{text}");
+}

@@ -1,0 +1,217 @@
+//! A subscriber against a scripted gateway that numbers its updates, loses some of them and answers checks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use parking_lot::Mutex;
+use rumqttc::v5::mqttbytes::QoS;
+use rumqttc::v5::mqttbytes::v5::{Packet, Publish, PublishProperties};
+use serde_json::{Value, json};
+use tidegate_client::control::active::ConstantConfig;
+use tidegate_client::control::time::Span;
+use tidegate_client::{Publisher, Subscriber, Update, Version, Via};
+
+use crate::gateway::Gateway;
+use crate::publishing::connection;
+use crate::scripted::{Answer, Scripted, usual};
+use crate::{PLAYED, soon, until};
+
+/// What the scripted gateway does: an update for each PINGREQ would be too slow, so one for each message that a
+/// "source" publishes; those whose text starts with `lose` are not delivered.
+#[derive(Default)]
+struct World {
+    updates: Vec<Vec<u8>>,
+    checks: Vec<Value>,
+    /// Answers with a later time first.
+    delays: u32,
+}
+
+fn message(topic: &str, payload: impl Into<Vec<u8>>, seq: Option<u64>) -> Packet {
+    let properties = seq.map(|seq| PublishProperties {
+        user_properties: vec![("tide-seq".into(), seq.to_string())],
+        ..PublishProperties::default()
+    });
+    Packet::Publish(Publish::new(topic, QoS::AtMostOnce, payload.into(), properties))
+}
+
+impl World {
+    /// An update is published under `t`; what the subscriber is sent.
+    fn publish(&mut self, text: &str) -> Vec<Packet> {
+        self.updates.push(text.into());
+        let seq = self.updates.len() as u64;
+        if text.starts_with("lose") { vec![] } else { vec![message("t", text, Some(seq))] }
+    }
+
+    fn check(&mut self, payload: &[u8]) -> Packet {
+        let check: Value = serde_json::from_slice(payload).unwrap();
+        self.checks.push(check.clone());
+        let answer = if self.delays > 0 {
+            self.delays -= 1;
+            json!({ "v": 1, "id": check["id"], "retry_ms": 100 })
+        } else {
+            self.answer(&check)
+        };
+        message(&format!("{PLAYED}/update/dashboard"), answer.to_string(), None)
+    }
+
+    fn answer(&self, check: &Value) -> Value {
+        let head = self.updates.len() as u64;
+        let updates: Vec<Value> = match check["filters"][0].get("since") {
+            None => vec![],
+            Some(since) => {
+                let since = since["t"].as_u64().unwrap_or(0);
+                let text = |seq: u64| STANDARD.encode(&self.updates[seq as usize - 1]);
+                (since + 1..=head)
+                    .map(|seq| json!({ "topic": "t", "seq": seq, "payload_b64": text(seq) }))
+                    .collect()
+            }
+        };
+        json!({ "v": 1, "id": check["id"], "heads": { "t": head }, "missed": updates.len(), "updates": updates,
+            "truncated": false, "server_ms": 1 })
+    }
+}
+
+/// A broker for one subscriber, with the world behind it. The first subscription starts a series of updates.
+async fn gateway(series: &'static [&'static str], delays: u32) -> (Scripted, Arc<Mutex<World>>) {
+    let world = Arc::new(Mutex::new(World { delays, ..World::default() }));
+    let shared = world.clone();
+    let mut begun = false;
+    let broker = Scripted::start(move |packet| {
+        let mut world = shared.lock();
+        match packet {
+            Packet::Publish(publish) if publish.topic == format!("{PLAYED}/check/dashboard") => {
+                let delayed = world.delays > 0;
+                let mut packets = vec![world.check(&publish.payload)];
+                // The first answer says where things stand; then things happen.
+                if !delayed && !std::mem::replace(&mut begun, true) {
+                    packets.extend(series.iter().flat_map(|text| world.publish(text)));
+                }
+                Some(Answer::send(packets))
+            }
+            other => Some(usual(other)),
+        }
+    })
+    .await;
+    (broker, world)
+}
+
+fn dashboard(url: &str, version: Version) -> Subscriber {
+    let often = ConstantConfig { interval: Span::from_millis(300) }.build().unwrap();
+    Subscriber::builder(connection(url, "dashboard").version(version))
+        .filter("t")
+        .strategy(often)
+        .most_checks(5.0)
+        .start()
+        .unwrap()
+}
+
+async fn take(subscriber: &mut Subscriber, count: usize) -> Vec<(String, Via, u64)> {
+    let mut all = Vec::new();
+    for _ in 0..count {
+        let Update { payload, via, lost_before, .. } = soon("an update", subscriber.next()).await.unwrap();
+        all.push((String::from_utf8_lossy(&payload).into_owned(), via, lost_before));
+    }
+    all
+}
+
+#[tokio::test]
+async fn what_went_missing_is_fetched_in_order_and_once() {
+    let (broker, world) = gateway(&["a", "lose b", "c", "lose d", "lose e"], 0).await;
+    let mut subscriber = dashboard(&broker.url(), Version::V5);
+    let expected = [
+        ("a", Via::Passive),
+        ("lose b", Via::Active),
+        ("c", Via::Passive),
+        ("lose d", Via::Active),
+        ("lose e", Via::Active),
+    ];
+    let expected: Vec<_> = expected.iter().map(|(text, via)| ((*text).to_owned(), *via, 0)).collect();
+    assert_eq!(take(&mut subscriber, 5).await, expected);
+    until("a redundant check", || subscriber.stats().redundant_checks > 1).await;
+    let stats = subscriber.stats();
+    assert_eq!((stats.passive, stats.active, stats.lost), (2, 3, 0), "{stats:?}");
+    assert_eq!(stats.interval, Duration::from_millis(300));
+    assert!(stats.response > Duration::ZERO);
+    let checks = world.lock().checks.clone();
+    assert_eq!(checks[0]["filters"][0].get("since"), None, "the first asks where things stand");
+    assert_eq!(checks.last().unwrap()["filters"][0]["since"]["t"], 5);
+}
+
+#[tokio::test]
+async fn a_later_time_is_waited_for() {
+    let (broker, _world) = gateway(&["lose a", "b"], 2).await;
+    let mut subscriber = dashboard(&broker.url(), Version::V5);
+    let texts: Vec<String> = take(&mut subscriber, 2).await.into_iter().map(|(text, ..)| text).collect();
+    assert_eq!(texts, ["lose a", "b"]);
+    assert_eq!(subscriber.stats().delayed_checks, 2);
+}
+
+/// A gateway that answers nothing is asked less, and updates go on.
+#[tokio::test]
+async fn silence_is_survived() {
+    let broker = Scripted::start(|packet| match packet {
+        Packet::Subscribe(_) => {
+            let mut answer = usual(packet);
+            answer.packets.extend([message("t", "1", Some(1)), message("t", "3", Some(3))]);
+            Some(answer)
+        }
+        other => Some(usual(other)),
+    })
+    .await;
+    let mut subscriber = Subscriber::builder(connection(&broker.url(), "dashboard"))
+        .filter("t")
+        .patience(Duration::from_millis(100))
+        .hold(Duration::from_millis(500))
+        .most_checks(10.0)
+        .start()
+        .unwrap();
+    let expected = [("1".to_owned(), Via::Passive, 0), ("3".to_owned(), Via::Passive, 1)];
+    assert_eq!(take(&mut subscriber, 2).await, expected);
+    until("silence", || subscriber.stats().silent_checks > 1).await;
+    assert_eq!(subscriber.stats().lost, 1);
+}
+
+/// A program that does not take its updates: the broker may not send more than the window, and nothing is lost.
+#[tokio::test]
+async fn a_slow_program_holds_back_the_broker() {
+    let gateway = Gateway::start();
+    let url = gateway.url();
+    let slow = Subscriber::builder(connection(&url, "slow")).filter("slow/#").buffer(100).passive_only();
+    let mut slow = slow.start().unwrap();
+    until("a connection", || slow.stats().connections == 1).await;
+    let publisher = Publisher::builder(connection(&url, "meter")).retain(true).start().unwrap();
+    publisher.offer("slow/first", "first");
+    assert_eq!(soon("the first", slow.next()).await.unwrap().payload, "first");
+    for n in 0..500 {
+        publisher.offer("slow/series", n);
+        soon("delivery", publisher.delivered()).await;
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    for n in 0..500 {
+        let update = soon("an update", slow.next()).await.unwrap();
+        assert_eq!((update.payload, update.lost_before), (n.to_string().into(), 0));
+    }
+    assert_eq!(slow.stats().overrun, 0);
+}
+
+/// With QoS 0 nothing holds the broker back: what does not fit is lost, and the next update says how much.
+#[tokio::test]
+async fn what_does_not_fit_is_counted() {
+    let broker = Scripted::start(|packet| match packet {
+        Packet::Subscribe(_) => {
+            let mut answer = usual(packet);
+            answer.packets.extend((1..=50u64).map(|seq| message("t", seq.to_string(), Some(seq))));
+            Some(answer)
+        }
+        other => Some(usual(other)),
+    })
+    .await;
+    let subscriber = Subscriber::builder(connection(&broker.url(), "dashboard")).filter("t").buffer(10);
+    let mut subscriber = subscriber.passive_only().start().unwrap();
+    until("all came", || subscriber.stats().overrun == 40).await;
+    let texts: Vec<String> = take(&mut subscriber, 10).await.into_iter().map(|(text, ..)| text).collect();
+    assert_eq!(texts, (1..=10).map(|n| n.to_string()).collect::<Vec<_>>());
+    assert_eq!((subscriber.stats().passive, subscriber.stats().lost), (10, 40));
+}

@@ -1,0 +1,188 @@
+//! Checks and their answers, as PROTOCOL.md has them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value, json};
+
+use crate::filter;
+use crate::history::Found;
+
+/// Filters in one check.
+const MAX_FILTERS: usize = 100;
+
+/// What a check asks about one filter.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Asked {
+    /// The filter.
+    pub filter: String,
+    /// The last number that the client knows of each topic; none asks where things stand and for no messages.
+    pub since: Option<BTreeMap<String, u64>>,
+}
+
+/// A check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Check {
+    /// The client's number for it.
+    pub id: u64,
+    /// The filters.
+    pub asked: Vec<Asked>,
+    /// Updates that the answer may bring.
+    pub max: usize,
+}
+
+impl Check {
+    /// Reads a check, or says what is wrong with it.
+    pub fn read(payload: &[u8]) -> Result<Self, &'static str> {
+        let value: Value = serde_json::from_slice(payload).map_err(|_| "not JSON")?;
+        if value.get("v").is_some_and(|version| version.as_u64() != Some(1)) {
+            return Err("`v` is not 1");
+        }
+        let id = value.get("id").and_then(Value::as_u64).ok_or("`id` is not a whole number")?;
+        let filters = value.get("filters").and_then(Value::as_array).ok_or("`filters` is not a list")?;
+        if filters.len() > MAX_FILTERS {
+            return Err("more than 100 filters");
+        }
+        let max = match value.get("max") {
+            None | Some(Value::Null) => usize::MAX,
+            Some(max) => max.as_u64().ok_or("`max` is not a whole number")?.try_into().unwrap_or(usize::MAX),
+        };
+        let asked = filters.iter().map(Asked::read).collect::<Result<_, _>>()?;
+        Ok(Self { id, asked, max })
+    }
+}
+
+impl Asked {
+    fn read(value: &Value) -> Result<Self, &'static str> {
+        let filter = value.get("filter").and_then(Value::as_str).ok_or("`filter` is not a text")?;
+        if !filter::is_valid(filter) {
+            return Err("`filter` is not a topic filter");
+        }
+        let since = match value.get("since") {
+            None | Some(Value::Null) => None,
+            Some(Value::Object(since)) => {
+                Some(since.iter().map(known).collect::<Option<_>>().ok_or("`since` is not made of numbers")?)
+            }
+            Some(_) => return Err("`since` is not an object"),
+        };
+        Ok(Self { filter: filter.into(), since })
+    }
+}
+
+fn known((topic, seq): (&String, &Value)) -> Option<(String, u64)> {
+    Some((topic.clone(), seq.as_u64()?))
+}
+
+/// What is the same in every answer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Answer {
+    /// The number of the check.
+    pub id: u64,
+    /// Changes when the gateway starts to count anew.
+    pub epoch: u64,
+    /// Checks a second that the client should make at most, when there is need to say so.
+    pub rate: Option<f64>,
+}
+
+impl Answer {
+    /// What was found, and how long that took.
+    pub fn found(&self, found: &Found, took: Duration) -> String {
+        let heads: Map<String, Value> =
+            found.heads.iter().map(|(topic, head)| (topic.to_string(), (*head).into())).collect();
+        let updates: Vec<Value> = found
+            .updates
+            .iter()
+            .map(|kept| json!({ "topic": &*kept.topic, "seq": kept.seq, "payload_b64": STANDARD.encode(&kept.payload) }))
+            .collect();
+        let millis = (took.as_secs_f64() * 1e6).round() / 1e3;
+        self.with(json!({
+            "heads": heads, "missed": found.missed, "updates": updates, "truncated": found.truncated, "server_ms": millis,
+        }))
+    }
+
+    /// Not now: ask again after this time.
+    pub fn later(&self, retry: Duration) -> String {
+        self.with(json!({ "retry_ms": u64::try_from(retry.as_millis()).unwrap_or(u64::MAX).max(1) }))
+    }
+
+    /// Never, and why.
+    pub fn refused(&self, why: &str) -> String {
+        self.with(json!({ "error": why }))
+    }
+
+    fn with(&self, mut value: Value) -> String {
+        value["v"] = 1.into();
+        value["id"] = self.id.into();
+        value["epoch"] = self.epoch.into();
+        if let Some(rate) = self.rate {
+            value["rate"] = rate.into();
+        }
+        value.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::history::Kept;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_check_of_the_protocol_is_read() {
+        let text =
+            br#"{"v":1,"id":17,"filters":[{"filter":"room/+/temp","since":{"room/1/temp":1041}}],"max":100}"#;
+        let since = Some(BTreeMap::from([("room/1/temp".to_owned(), 1041)]));
+        let asked = vec![Asked { filter: "room/+/temp".into(), since }];
+        assert_eq!(Check::read(text), Ok(Check { id: 17, asked, max: 100 }));
+        let first = Check::read(br#"{"id":1,"filters":[{"filter":"a"}],"new":7}"#).unwrap();
+        assert_eq!((first.max, first.asked[0].since.as_ref()), (usize::MAX, None));
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_a_reason() {
+        for text in [
+            "",
+            "7",
+            "{}",
+            r#"{"id":1}"#,
+            r#"{"v":2,"id":1,"filters":[]}"#,
+            r#"{"id":-1,"filters":[]}"#,
+            r#"{"id":1,"filters":[{}]}"#,
+            r##"{"id":1,"filters":[{"filter":"a#"}]}"##,
+            r#"{"id":1,"filters":[],"max":-1}"#,
+            r#"{"id":1,"filters":[{"filter":"a","since":[]}]}"#,
+            r#"{"id":1,"filters":[{"filter":"a","since":{"t":"x"}}]}"#,
+        ] {
+            assert!(Check::read(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_answer_of_the_protocol_is_written() {
+        let kept = Kept { topic: "room/1/temp".into(), seq: 1042, payload: (*b"21").into() };
+        let found = Found {
+            heads: [("room/1/temp".into(), 1044)].into(),
+            missed: 3,
+            updates: vec![kept],
+            truncated: false,
+        };
+        let answer = Answer { id: 17, epoch: 5, rate: None };
+        let value: Value = serde_json::from_str(&answer.found(&found, Duration::from_millis(2))).unwrap();
+        let expected = json!({ "v": 1, "id": 17, "epoch": 5, "heads": { "room/1/temp": 1044 }, "missed": 3, "server_ms": 2.0,
+            "updates": [{ "topic": "room/1/temp", "seq": 1042, "payload_b64": "MjE=" }], "truncated": false });
+        assert_eq!(value, expected);
+        let later: Value =
+            serde_json::from_str(&Answer { rate: Some(0.5), ..answer }.later(Duration::ZERO)).unwrap();
+        assert_eq!((later["retry_ms"].as_u64(), later["rate"].as_f64()), (Some(1), Some(0.5)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_harmless(text in ".*") {
+            let _ = Check::read(text.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! One part of the history, behind one lock.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+/// The bounds of one shelf.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    pub(crate) topics: usize,
+    pub(crate) updates_each: usize,
+    pub(crate) bytes: usize,
+    pub(crate) payload: usize,
+}
+
+/// The last messages of one topic.
+#[derive(Debug, Default)]
+pub(crate) struct Line {
+    pub(crate) head: u64,
+    /// Oldest first; there may be gaps where a payload was too large.
+    pub(crate) kept: VecDeque<(u64, Arc<[u8]>)>,
+    /// When it was last written to, in messages of the shelf.
+    touched: u64,
+}
+
+/// Topics and their messages.
+#[derive(Debug)]
+pub(crate) struct Shelf {
+    bounds: Bounds,
+    lines: HashMap<Arc<str>, Line>,
+    /// What is kept, in the order in which it came; some of it may be gone.
+    order: VecDeque<(Arc<str>, u64)>,
+    bytes: usize,
+    writes: u64,
+}
+
+impl Shelf {
+    pub(crate) fn new(bounds: Bounds) -> Self {
+        Self { bounds, lines: HashMap::new(), order: VecDeque::new(), bytes: 0, writes: 0 }
+    }
+
+    /// Numbers a message and keeps it.
+    pub(crate) fn write(&mut self, topic: &str, payload: &[u8]) -> u64 {
+        self.writes += 1;
+        let name = self.name(topic);
+        let line = self.lines.entry(name.clone()).or_default();
+        (line.head, line.touched) = (line.head + 1, self.writes);
+        let seq = line.head;
+        if payload.len() <= self.bounds.payload {
+            line.kept.push_back((seq, payload.into()));
+            self.bytes += payload.len();
+            if line.kept.len() > self.bounds.updates_each
+                && let Some((_, oldest)) = line.kept.pop_front()
+            {
+                self.bytes -= oldest.len();
+            }
+            self.order.push_back((name, seq));
+        }
+        self.shrink();
+        seq
+    }
+
+    /// One topic.
+    pub(crate) fn line(&self, topic: &str) -> Option<&Line> {
+        self.lines.get(topic)
+    }
+
+    /// All topics.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = (&Arc<str>, &Line)> {
+        self.lines.iter()
+    }
+
+    /// Bytes of payloads.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The shared name of a topic; a new one may cost the topic that was silent for longest.
+    fn name(&mut self, topic: &str) -> Arc<str> {
+        if let Some((name, _)) = self.lines.get_key_value(topic) {
+            return name.clone();
+        }
+        if self.lines.len() >= self.bounds.topics {
+            let silent = self.lines.iter().min_by_key(|(_, line)| line.touched).map(|(name, _)| name.clone());
+            if let Some(gone) = silent.and_then(|name| self.lines.remove(&name)) {
+                self.bytes -= gone.kept.iter().map(|(_, payload)| payload.len()).sum::<usize>();
+            }
+        }
+        topic.into()
+    }
+
+    /// Lets the oldest go until the bounds hold, also for the notes about what is gone already.
+    fn shrink(&mut self) {
+        let notes = self.bounds.topics.saturating_mul(self.bounds.updates_each);
+        while self.bytes > self.bounds.bytes || self.order.len() > notes {
+            let Some((topic, seq)) = self.order.pop_front() else { return };
+            let Some(line) = self.lines.get_mut(&topic) else { continue };
+            if line.kept.front().is_some_and(|(oldest, _)| *oldest <= seq)
+                && let Some((_, payload)) = line.kept.pop_front()
+            {
+                self.bytes -= payload.len();
+            }
+        }
+    }
+}
