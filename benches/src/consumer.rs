@@ -300,15 +300,19 @@ impl Consumer {
                     let codes = codec::suback(&packet, version).map_err(io::Error::other)?;
                     refused = codes.iter().find(|code| **code >= 0x80).copied();
                     *standing = Standing::Subscribed;
-                    self.world.counts.consumers.fetch_add(1, Relaxed);
+                    if refused.is_none() {
+                        self.world.counts.consumers.fetch_add(1, Relaxed);
+                    }
                 }
                 kind::UNSUBACK => *standing = Standing::Unsubscribed { until: parting },
                 _ => {}
             }
         }
         if let Some(code) = refused {
+            *standing = Standing::Subscribing;
             let message =
                 format!("the target refused the subscription {} with code {code:#04x}", self.subscription);
+            *self.world.fatal.lock() = Some(message.clone());
             return Err(io::Error::other(message));
         }
         link.output.append(&mut self.acks);

@@ -99,6 +99,7 @@ struct Experiment {
     /// The last time that anything went forward, and what was counted then.
     forward: (Nanos, u64),
     next_sample: Nanos,
+    connecting: bool,
 }
 
 impl Experiment {
@@ -128,6 +129,7 @@ impl Experiment {
             progress: Progress::new(&scenario.name, &target.broker.name),
             forward: (world.clock.now(), 0),
             next_sample: world.clock.now(),
+            connecting: true,
             world,
             relay,
             events,
@@ -169,6 +171,7 @@ impl Experiment {
         let connected = self.connect().await;
         result.connect_seconds = (self.world.clock.now() - begun) as f64 / SECOND as f64;
         connected?;
+        self.connecting = false;
         let now = self.world.clock.now();
         self.fleet.devices_do(Stage::Active, now);
         self.forward.0 = now;
@@ -261,11 +264,14 @@ impl Experiment {
         if is_interrupted() {
             return Err("interrupted".to_owned());
         }
+        if let Some(error) = self.world.fatal.lock().clone() {
+            return Err(error);
+        }
         let counts = &self.world.counts;
-        let sum = get(&counts.accepted)
-            + get(&counts.delivered)
-            + get(&counts.connects)
-            + u64::from(counts.consumers.load(Relaxed));
+        let connected = u64::from(counts.consumers.load(Relaxed)) + u64::from(counts.devices.load(Relaxed));
+        let sum = get(&counts.accepted) + get(&counts.delivered);
+        // While all connect, one that is closed and comes back is no step forward.
+        let sum = if self.connecting { connected.max(self.forward.1) } else { sum + get(&counts.connects) };
         let now = self.world.clock.now();
         if sum != self.forward.1 {
             self.forward = (now, sum);

@@ -117,6 +117,8 @@ pub struct World {
     pub draining: AtomicBool,
     /// The last thing that went wrong with a connection.
     pub trouble: Mutex<Option<String>>,
+    /// What makes going on pointless.
+    pub fatal: Mutex<Option<String>>,
     /// What the gateway said last that it is doing.
     pub phase: Mutex<Phase>,
     handshakes: Semaphore,
@@ -138,6 +140,7 @@ impl World {
             measured_from: AtomicU64::new(Nanos::MAX),
             draining: AtomicBool::new(false),
             trouble: Mutex::new(None),
+            fatal: Mutex::new(None),
             phase: Mutex::new(Phase::Idle),
             handshakes: Semaphore::new(scenario.connect.at_once as usize),
             next_handshake: AtomicU64::new(0),

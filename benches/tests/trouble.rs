@@ -70,6 +70,16 @@ async fn a_target_that_stops_reading_half_way() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_target_that_refuses_subscriptions_or_closes_at_once() {
+    let consumers = "[[consumers]]\ninstances = 1\nfilter = \"trouble/#\"\n";
+    for (whim, expected) in [(Whim::Refuse, "refused the subscription trouble/#"), (Whim::Hang, "nothing")] {
+        let result = run_against(moody(whim, 0).await, &format!("{SCENARIO}\n{consumers}")).await;
+        let error = result.error.unwrap();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_relay_that_stops_half_way() {
     let text = format!(
         "{SCENARIO}\n[[consumers]]\ninstances = 1\nfilter = \"trouble/#\"\n[relay]\nside = \"both\"\n\

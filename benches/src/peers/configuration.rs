@@ -126,7 +126,7 @@ fn nats(folder: &Path, port: u16, client_port: u16) -> String {
          listen: \"127.0.0.1:{client_port}\"\n\
          max_connections: 200000\n\
          jetstream {{ store_dir: \"{}/jetstream\" }}\n\
-         mqtt {{\n  listen: \"127.0.0.1:{port}\"\n  # the most there can be in flight to a consumer\n  max_ack_pending: 65535\n}}\n",
+         mqtt {{\n  listen: \"127.0.0.1:{port}\"\n  # in flight to a consumer; all filters of a client together may have 65535\n  max_ack_pending: 10000\n}}\n",
         folder.display()
     )
 }

@@ -44,6 +44,10 @@ pub enum Whim {
     Close,
     /// Reads nothing any more.
     StopReading,
+    /// Refuses every subscription, from the start.
+    Refuse,
+    /// Closes a connection whenever somebody subscribes, from the start.
+    Hang,
 }
 
 /// A target that acknowledges messages until it has a whim.
@@ -79,6 +83,7 @@ async fn serve(mut stream: TcpStream, whim: Whim, after: u64, count: Arc<AtomicU
             match whim {
                 Whim::Close => return true,
                 Whim::StopReading => std::future::pending::<()>().await,
+                Whim::Refuse | Whim::Hang => {}
             }
         }
         if !matches!(stream.read_buf(&mut input).await, Ok(size) if size > 0) {
@@ -96,7 +101,11 @@ async fn serve(mut stream: TcpStream, whim: Whim, after: u64, count: Arc<AtomicU
                     let topic = usize::from(packet.body[0]) << 8 | usize::from(packet.body[1]);
                     output.extend([0x40, 2, packet.body[2 + topic], packet.body[3 + topic]]);
                 }
-                8 => output.extend([0x90, 3, packet.body[0], packet.body[1], 0]),
+                8 if whim == Whim::Hang => return false,
+                8 => {
+                    let code = if whim == Whim::Refuse { 0x80 } else { 0 };
+                    output.extend([0x90, 3, packet.body[0], packet.body[1], code]);
+                }
                 _ => {}
             }
             let size = packet.size;
