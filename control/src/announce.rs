@@ -26,7 +26,7 @@ impl AnnounceConfig {
     pub fn build(&self) -> Result<Announcer, Invalid> {
         invalid::not_negative("step", self.step)?;
         invalid::not_negative("share", self.share)?;
-        Ok(Announcer { config: *self, last: None, earned: 0.0 })
+        Ok(Announcer { config: *self, last: None, messages: 0.0, spent: 0.0 })
     }
 }
 
@@ -38,7 +38,10 @@ impl AnnounceConfig {
 pub struct Announcer {
     config: AnnounceConfig,
     last: Option<Announced>,
-    earned: f64,
+    /// Messages that publishers sent.
+    messages: f64,
+    /// What announcements have cost.
+    spent: f64,
 }
 
 /// What was announced last.
@@ -52,7 +55,7 @@ struct Announced {
 impl Announcer {
     /// Books messages that publishers of the class sent.
     pub fn earn(&mut self, messages: u64) {
-        self.earned += messages as f64 * self.config.share;
+        self.messages += messages as f64;
     }
 
     /// Whether to announce this rate now to so many listeners; if so, it is booked as announced.
@@ -63,9 +66,7 @@ impl Announcer {
         if !sound || !self.is_news(now, phase, rate, listeners as f64) {
             return false;
         }
-        if self.config.share < 1.0 {
-            self.earned -= listeners as f64;
-        }
+        self.spent += listeners as f64;
         self.last = Some(Announced { at: now, phase, rate });
         true
     }
@@ -76,7 +77,7 @@ impl Announcer {
             return false;
         }
         let step = (rate - last.rate).abs() > self.config.step * last.rate;
-        let affordable = self.config.share >= 1.0 || self.earned >= cost;
+        let affordable = self.config.share >= 1.0 || self.messages * self.config.share - self.spent >= cost;
         (phase != last.phase && rate != last.rate) || (step && affordable)
     }
 }

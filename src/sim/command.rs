@@ -45,7 +45,9 @@ pub struct ReproduceArgs {
     /// The seed from which every run's own is derived
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Write all figures as a JSON array; - is the standard output
+    /// Write all figures as a JSON array; - is the standard output. `printed` is null where the paper prints no number: what
+    /// it shows only as a curve, what must hold by its own formulas, and what goes beyond it. `low` and `high` are ours
+    /// there. `reason` says why a figure differs, where that is known
     #[arg(long, value_name = "OUT")]
     pub json: Option<PathBuf>,
     /// Draw the papers' figures into this directory

@@ -60,7 +60,8 @@ fn agreement(row: &Row) -> String {
     if row.agrees {
         return "yes".to_owned();
     }
-    format!("NO: {} to {} would", figure(row.low), figure(row.high))
+    let reason = row.reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
+    format!("NO: {} to {} would{reason}", figure(row.low), figure(row.high))
 }
 
 fn verdict(measure: &Measure) -> String {

@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use proptest::prelude::*;
+
 use super::scenario::{
     Announce, AutoscaleSettings, Class, ConsumerSettings, ControllerSettings, CouplingName, LoopSettings,
     Service, Workload,
@@ -102,6 +104,27 @@ fn the_drain_controller_whatever_the_workload() {
             }
         }
     }
+}
+
+/// Acknowledgements for every rate and the control topic for the beginning and end: as good as either, for little.
+#[test]
+fn advice_costs_less_than_one_message_in_a_hundred() {
+    let (mut advice, mut sent) = (0.0, 0.0);
+    for pattern in ["case-study", "early-peak", "steep-peak", "slow-swell"] {
+        for instances in [3, 6, 10] {
+            let mut scenario = told(Announce::Both, case_study(pattern, instances, drain()));
+            scenario.delays.budget = Some(0.01);
+            for seed in 1..=3 {
+                let outcome = outcome(&scenario, seed);
+                let what = format!("{pattern}, {instances} instances, seed {seed}");
+                assert_within(&what, outcome.measure("processed_share").unwrap(), 0.995, 1.01);
+                assert_within(&what, outcome.measure("mean_wait").unwrap(), 0.0, 0.25);
+                advice += outcome.measure("advice").unwrap();
+                sent += outcome.measure("sent").unwrap();
+            }
+        }
+    }
+    assert_within("advice for each message", advice / sent, 0.001, 0.01);
 }
 
 /// Devices that can't be spaced out (MQTT 3.1.1, QoS 0) cost a longer wait where consumers are few, and no messages.
@@ -343,6 +366,21 @@ fn the_limit_is_the_integral_of_the_lesser_of_demand_and_capacity() {
 }
 
 #[test]
+fn the_limit_counts_no_message_that_devices_with_long_intervals_would_not_send() {
+    for pattern in ["case-study", "steep-peak", "slow-swell"] {
+        for rate in [2.0, 0.3, 0.1, 1.0 / 60.0] {
+            let mut scenario = case_study(pattern, 1000, ControllerSettings::None);
+            scenario.classes[0] = Class::new("meters", (4000.0 / rate) as u32, rate);
+            scenario.duration = 120.0;
+            scenario.consumers.rate = 100.0;
+            let outcome = outcome(&scenario, 1);
+            let share = outcome.measure("sent").unwrap() / outcome.measure("limit").unwrap();
+            assert_within(&format!("{pattern}, {rate} a second"), share, 0.995, 1.005);
+        }
+    }
+}
+
+#[test]
 fn the_same_seed_gives_the_same_bytes_and_another_seed_others() {
     for controller in [ControllerSettings::None, phase(), drain()] {
         let scenario = case_study("random", 5, controller);
@@ -359,4 +397,57 @@ fn an_empty_world_runs() {
     let outcome = outcome(&scenario, 1);
     assert_eq!(outcome.measure("processed"), Some(0.0));
     assert_eq!(outcome.measure("processed_share"), Some(0.0));
+}
+
+/// One number of these, or one in between.
+fn any_of(odd: &'static [f64], low: f64, high: f64) -> impl Strategy<Value = f64> {
+    prop_oneof![proptest::sample::select(odd), low..high]
+}
+
+fn any_class() -> impl Strategy<Value = Class> {
+    let numbers = (0u32..200, any_of(&[1e-6, 1e3], 0.01, 20.0), any_of(&[0.0, 1e6], 0.1, 8.0));
+    let habits =
+        (any_of(&[0.0, 1.0], 0.0, 1.0), any_of(&[0.0, 1.0], 0.0, 1.0), any_of(&[0.0, 1.0], 0.0, 1.0));
+    (numbers, habits).prop_map(|((devices, rate, weight), (jitter, spread, deaf))| Class {
+        weight,
+        jitter,
+        spread,
+        deaf,
+        ..Class::new("any", devices, rate)
+    })
+}
+
+fn any_scenario() -> impl Strategy<Value = Scenario> {
+    let announce = prop_oneof![Just(Announce::Push), Just(Announce::Ack), Just(Announce::Both)];
+    let delays = (any_of(&[0.01, 2.0], 0.1, 1.0), any_of(&[0.0, 100.0], 0.0, 1.0), announce);
+    let controller = prop_oneof![Just(ControllerSettings::None), Just(phase()), Just(drain())];
+    let consumers = (1u32..20, any_of(&[1e-6, 1e9], 0.1, 50.0));
+    (any_class(), delays, controller, consumers, 1u64..50, any::<bool>()).prop_map(
+        |(class, (period, latency, announce), controller, (instances, rate), queue_limit, spaced)| {
+            let mut scenario = case_study("random", instances, controller);
+            scenario.duration = 5.0;
+            scenario.classes = vec![class];
+            scenario.consumers.rate = rate;
+            scenario.queue_limit = queue_limit * queue_limit * queue_limit;
+            let (budget, spaced) = (Some(0.01), Some(spaced));
+            scenario.delays = LoopSettings { period, latency, announce, budget, spaced, ..scenario.delays };
+            scenario
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Any scenario that passes its check runs to its end: messages are conserved, every figure is a number, rates stay
+    /// above zero and no higher than a device's own, and the same seed gives the same bytes.
+    #[test]
+    fn any_scenario_runs_and_keeps_its_bounds(scenario in any_scenario(), seed in any::<u64>()) {
+        let first = outcome(&scenario, seed);
+        prop_assert!(first.measures.iter().all(|measure| measure.value.is_finite() && measure.value >= 0.0));
+        let own = scenario.classes[0].rate;
+        prop_assert!(first.series.iter().all(|point| point.rates[0] > 0.0 && point.rates[0] <= own));
+        let again = outcome(&scenario, seed);
+        prop_assert_eq!(serde_json::to_vec(&first).unwrap(), serde_json::to_vec(&again).unwrap());
+    }
 }

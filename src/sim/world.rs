@@ -236,7 +236,7 @@ impl<'a> World<'a> {
             let news = rate != self.announced[class];
             let may_push = match delays.announce {
                 Announce::Ack => false,
-                Announce::Push => true,
+                Announce::Push => news,
                 Announce::Both => turned,
             };
             let pushed = may_push && self.announcers[class].offer(self.now, phase, rate, listeners);

@@ -140,8 +140,10 @@ impl<'a> Plan<'a> {
 
     fn fits(&self, target: usize, topic: &Topic) -> bool {
         let Some(broker) = self.brokers.get(target) else { return false };
-        let mut load = topic.load();
-        if broker.topics.iter().any(|served| served.id == topic.id && served.subscribers > 0) {
+        let served = broker.topics.iter().find(|served| served.id == topic.id);
+        // Two brokers may have measured the same topic differently: reckoned with is the heavier of the two.
+        let mut load = served.map_or(*topic, |served| heavier(topic, served)).load();
+        if served.is_some_and(|served| served.subscribers > 0) {
             // The topic comes in already.
             (load.input, load.matched) = (0.0, 0.0);
         }
@@ -150,6 +152,12 @@ impl<'a> Plan<'a> {
         let limit = if self.config.drain.is_some() { limits.high } else { limits.low };
         self.limits.is_under(Role::Edge, &used, limit)
     }
+}
+
+/// The topic with the larger messages and the higher rate of two measurements of it.
+fn heavier(topic: &Topic, other: &Topic) -> Topic {
+    let message_bits = topic.message_bits.max(other.message_bits);
+    Topic { message_bits, input_rate: topic.input_rate.max(other.input_rate), ..*topic }
 }
 
 /// The broker after a move away from it. What waits is still sent from here.

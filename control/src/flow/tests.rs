@@ -95,6 +95,16 @@ fn counters_may_wrap() {
     assert_eq!(flow.read(at(3.0)).arrived, 10);
 }
 
+#[test]
+fn a_queue_that_can_count_no_further_stays_full() {
+    let mut flow = Flow::new(at(0.0));
+    flow.arrive(at(1.0), u64::MAX - 1);
+    flow.arrive(at(2.0), 5);
+    assert_eq!(flow.depth(), u64::MAX);
+    flow.depart(at(3.0), 3);
+    assert_eq!((flow.depth(), flow.delay(at(3.0))), (u64::MAX - 3, Span::from_secs(2)));
+}
+
 /// One thing that can happen to a queue, after so many milliseconds.
 #[derive(Debug, Clone)]
 enum Step {

@@ -54,7 +54,7 @@ impl PhaseConfig {
             |key, value| invalid::check(key, value, "above 0 and at most 1", value > 0.0 && value <= 1.0);
         share("protect", self.protect)?;
         share("least_share", self.least_share)?;
-        invalid::check("recover", self.recover, "above 1", self.recover > 1.0)?;
+        invalid::check("recover", self.recover, "a finite number above 1", self.recover > 1.0)?;
         invalid::positive("memory", self.memory.as_secs_f64())?;
         Ok(PhaseController {
             config: *self,

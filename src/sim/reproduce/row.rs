@@ -23,6 +23,9 @@ pub struct Row {
     pub high: f64,
     /// Whether ours lies between low and high.
     pub agrees: bool,
+    /// Why it does not, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 impl Row {
@@ -35,7 +38,7 @@ impl Row {
     pub fn within(place: [&str; 4], printed: Option<f64>, ours: f64, low: f64, high: f64) -> Self {
         let [paper, table, row, column] = place.map(str::to_owned);
         let agrees = low <= ours && ours <= high;
-        Self { paper, table, row, column, printed, ours, low, high, agrees }
+        Self { paper, table, row, column, printed, ours, low, high, agrees, reason: None }
     }
 }
 

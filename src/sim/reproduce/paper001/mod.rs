@@ -63,6 +63,42 @@ const NOTES: [&str; 8] = [
     "001: formula (7) is 29% above the measured column on average; the sharper one is 1.6% off",
 ];
 
+/// Cells that differ, whatever the seed, with the reason: row, columns, why.
+const ODD: [(&str, &[&str], &str); 8] = [
+    ("delta 0.5, alpha 2", &["K_poisson"], "printed 0.02 below what its own columns give"),
+    ("delta 1, alpha 1.5", &["K_poisson"], "printed 0.02 below what its own columns give"),
+    ("delta 1, alpha 2", &["E[S]", "T_exp", "lambda_exp", "R_exp"], UNKNOWN_SOURCE),
+    ("delta 2, alpha 2", &["E[S]", "T_exp", "N_exp", "lambda_exp", "K_tot", "R_exp"], UNKNOWN_SOURCE),
+    ("delta 1, alpha 4", &["T_sharper"], "measured with delta 0.5"),
+    ("delta 2, alpha 4", &["R_exp"], "lower than 99 of 100 runs give"),
+    ("delta 3, alpha 1.5", &REPEATED, MISPRINT),
+    (
+        "delta 3, alpha 2",
+        &["T_pred", "N_pred", "T_sharper", "N_exp", "K_poisson", "K_bulk", "K_bernoulli"],
+        MISPRINT,
+    ),
+];
+/// Cells on the edge of their band, which differ with some seeds.
+const ON_THE_EDGE: [(&str, &[&str], &str); 3] = [
+    ("delta 1, alpha 2", &["K_tot"], UNKNOWN_SOURCE),
+    ("delta 2, alpha 2", &["K_bulk"], UNKNOWN_SOURCE),
+    ("delta 3, alpha 2", &["T_exp"], MISPRINT),
+];
+const MISPRINT: &str = "the row repeats E[S], T, lambda, K_tot and R of (2, 1.5)";
+const UNKNOWN_SOURCE: &str = "measured with a source that is not printed";
+const REPEATED: [&str; 10] = [
+    "T_pred",
+    "N_pred",
+    "lambda_cln",
+    "T_sharper",
+    "T_exp",
+    "N_exp",
+    "K_poisson",
+    "K_bulk",
+    "K_bernoulli",
+    "K_tot",
+];
+
 /// Evaluates the formulas on the printed rows and runs the experiments.
 pub fn report(runs: usize, seed: u64, progress: &mut dyn FnMut(f64)) -> Report {
     let runs = runs.max(FEWEST_RUNS);
@@ -79,6 +115,9 @@ pub fn report(runs: usize, seed: u64, progress: &mut dyn FnMut(f64)) -> Report {
         rows.extend(measured(row, &runs));
     }
     rows.extend(beyond(runs, seed));
+    for row in rows.iter_mut().filter(|row| !row.agrees) {
+        row.reason = known_reason(row).map(str::to_owned);
+    }
     let mut notes = NOTES.map(str::to_owned).to_vec();
     notes.push(format!(
         "001: the rows beyond the paper come from {} runs of {} checks each",
@@ -86,6 +125,14 @@ pub fn report(runs: usize, seed: u64, progress: &mut dyn FnMut(f64)) -> Report {
         20 * CHECKS
     ));
     Report { runs, rows, notes }
+}
+
+/// Why a cell differs, if that is known.
+fn known_reason(row: &Row) -> Option<&'static str> {
+    let cells = ODD.iter().chain(&ON_THE_EDGE);
+    let mut known =
+        cells.filter(|(name, columns, _)| row.row == *name && columns.contains(&row.column.as_str()));
+    known.next().map(|(_, _, reason)| *reason)
 }
 
 /// Draws what figures 3 to 7 show, over steps that the table has not.
@@ -317,15 +364,6 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
     use super::*;
 
-    /// Rows that are misprinted or were measured in another way than the paper says.
-    const ODD: [&str; 5] = [
-        "delta 3, alpha 1.5",
-        "delta 3, alpha 2",
-        "delta 1, alpha 4",
-        "delta 1, alpha 2",
-        "delta 2, alpha 2",
-    ];
-
     #[test]
     fn the_formulas_hold_on_all_sound_rows() {
         let rows = report(1, 1, &mut |_| {}).rows;
@@ -336,18 +374,22 @@ mod tests {
                 assert_eq!(row.agrees, !odd.contains(&row.row.as_str()), "{row:?}");
             }
         };
-        agreeing("T_pred", &ODD[..2]);
-        agreeing("T_sharper", &ODD[..3]);
+        agreeing("T_pred", &["delta 3, alpha 1.5", "delta 3, alpha 2"]);
+        agreeing("T_sharper", &["delta 3, alpha 1.5", "delta 3, alpha 2", "delta 1, alpha 4"]);
     }
 
     #[test]
-    fn the_tables_agree_but_for_what_the_notes_say() {
+    fn just_the_cells_that_have_a_reason_differ() {
         for seed in [1, 2, 3] {
-            for row in report(300, seed, &mut |_| {}).rows.iter().filter(|row| !row.agrees) {
-                let odd = ODD.contains(&row.row.as_str());
-                let noted =
-                    row.column == "K_poisson" || (row.row == "delta 2, alpha 4" && row.column == "R_exp");
-                assert!(odd || noted, "seed {seed}: {row:?}");
+            let rows = report(300, seed, &mut |_| {}).rows;
+            for row in rows.iter().filter(|row| !row.agrees) {
+                assert!(row.reason.is_some(), "seed {seed}: {row:?}");
+            }
+            for (name, columns, _) in ODD {
+                for column in columns {
+                    let row = rows.iter().find(|row| row.row == name && row.column == *column).unwrap();
+                    assert!(!row.agrees, "seed {seed}: {row:?} needs no excuse");
+                }
             }
         }
     }
