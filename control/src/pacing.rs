@@ -69,6 +69,14 @@ impl Bucket {
         self.rate = if rate > 0.0 { rate.min(f64::MAX) } else { 0.0 };
     }
 
+    /// Changes how many may go at once; what is owed beyond it is forgiven, so that a smaller burst stops nobody for long.
+    /// NaN and what is under 1 count as 1.
+    pub fn set_burst(&mut self, now: Moment, burst: f64) {
+        self.settle(now);
+        self.burst = burst.clamp(1.0, f64::MAX).max(1.0);
+        self.debt = self.debt.min(self.burst);
+    }
+
     /// The rate in messages a second.
     pub fn rate(&self) -> f64 {
         self.rate
@@ -126,6 +134,20 @@ mod tests {
         assert_eq!(bucket.wait(at(0.6), 1), Span::MAX);
         bucket.set_rate(at(0.6), f64::NAN);
         assert_eq!(bucket.rate(), 0.0);
+    }
+
+    #[test]
+    fn a_smaller_burst_forgives_what_is_owed_beyond_it() {
+        let mut bucket = Bucket::new(at(0.0), 1.0, 100.0).unwrap();
+        bucket.charge(at(0.0), 1000);
+        bucket.set_burst(at(0.0), 3.0);
+        assert!((bucket.wait(at(0.0), 1).as_secs_f64() - 1.0).abs() < 1e-6);
+        for burst in [f64::NAN, -1.0, 0.0] {
+            bucket.set_burst(at(0.0), burst);
+            assert_eq!((bucket.burst, bucket.debt), (1.0, 1.0));
+        }
+        bucket.set_burst(at(0.0), f64::INFINITY);
+        assert_eq!(bucket.take(at(0.0)), Pass::Go);
     }
 
     #[test]

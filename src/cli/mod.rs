@@ -9,6 +9,7 @@ mod serve;
 mod signals;
 #[cfg(test)]
 mod tests;
+mod top;
 mod wiring;
 
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub use passwd::PasswdError;
 pub use serve::serve_with;
+pub use top::TopError;
 
 use crate::admin::AdminError;
 use crate::config::{ConfigError, Loaded, Sources, load};
@@ -31,6 +33,7 @@ Examples:
   tidegate check --config tidegate.toml           look for mistakes, start nothing
   tidegate passwd users.txt alice                 add a user or change the password
   echo secret | tidegate passwd users.txt alice   the same in a script
+  tidegate top                                    watch the queues of a running gateway
   tidegate sim config/scenarios/case-study.toml   try a control loop in virtual time
   tidegate reproduce all                          the papers' tables again
 
@@ -58,6 +61,8 @@ enum Command {
     Check(Configuration),
     /// Add a user to a users file, change a password, or delete a user
     Passwd(passwd::Passwd),
+    /// Watch the queues of a running gateway
+    Top(top::Top),
     /// Run a scenario in virtual time
     Sim(SimArgs),
     /// Compute the tables and figures of the papers again
@@ -99,6 +104,9 @@ pub enum CliError {
     /// The users file was not changed.
     #[error(transparent)]
     Passwd(#[from] PasswdError),
+    /// There is nothing to watch.
+    #[error(transparent)]
+    Top(#[from] TopError),
     /// A simulation failed, or came out otherwise than expected.
     #[error(transparent)]
     Sim(#[from] SimError),
@@ -126,6 +134,7 @@ impl Cli {
             Command::Serve(configuration) => serve_with(&configuration.load()?, Vec::new()),
             Command::Check(configuration) => check::check(&configuration.load()?, &mut std::io::stdout()),
             Command::Passwd(passwd) => Ok(passwd.run()?),
+            Command::Top(top) => Ok(top.run(&mut std::io::stdout())?),
             Command::Sim(args) => Ok(run_sim(&args, &mut std::io::stdout())?),
             Command::Reproduce(args) => Ok(run_reproduce(&args, &mut std::io::stdout())?),
         }

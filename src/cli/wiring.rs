@@ -1,15 +1,19 @@
-//! Where the commands meet the gateway and the access plugin.
+//! Where the commands meet the gateway and the plugins.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_access::users::{self, Change};
 use tidegate_access::{Access, AccessConfig};
-use tidegate_plugin::{Plugin, Request, Response};
+use tidegate_autoscale::{Autoscale, AutoscaleConfig, Coupling};
+use tidegate_gate::{Excess, Gate, GateConfig, Qos0};
+use tidegate_plugin::{Plugin, QueueControl, Request, Response};
 
 use super::CliError;
 use super::passwd::PasswdError;
 use super::serve::Gateway as Serving;
-use crate::config::Settings;
+use crate::config::{AutoscaleSettings, CouplingPolicy, ExcessPolicy, GateSettings, Qos0Policy, Settings};
 use crate::gateway::{Builder, Gateway};
 use crate::listen::Stream;
 
@@ -50,6 +54,8 @@ pub(super) fn delete_user(file: &Path, user: &str) -> Result<(), PasswdError> {
 fn plugin(name: &str, settings: &Settings) -> Result<Box<dyn Plugin>, CliError> {
     match name {
         "access" => Ok(Box::new(access(settings)?)),
+        "autoscale" => Ok(Box::new(autoscale(settings, None)?)),
+        "gate" => Ok(Box::new(gate(settings)?)),
         unknown => Err(CliError::Broker(format!("there is no plugin {unknown:?}"))),
     }
 }
@@ -62,6 +68,49 @@ fn access(settings: &Settings) -> Result<Access, CliError> {
         rules: settings.rules.clone(),
     };
     Access::load(config).map_err(|error| CliError::File(error.to_string()))
+}
+
+fn gate(settings: &Settings) -> Result<Gate, CliError> {
+    gate_config(&settings.gate).build().map_err(|error| CliError::File(format!("gate: {error}")))
+}
+
+fn gate_config(settings: &GateSettings) -> GateConfig {
+    GateConfig {
+        excess: match settings.excess {
+            ExcessPolicy::Delay => Excess::Delay,
+            ExcessPolicy::Refuse => Excess::Refuse,
+            ExcessPolicy::Close => Excess::Close,
+        },
+        slack: settings.slack,
+        grace: Duration::from_millis(settings.grace_ms),
+        burst: settings.burst,
+        burst_time: Duration::from_millis(settings.burst_ms),
+        qos0: match settings.qos0 {
+            Qos0Policy::Wait => Qos0::Wait,
+            Qos0Policy::Drop => Qos0::Drop,
+        },
+        qos0_wait: Duration::from_millis(settings.qos0_wait_ms),
+        close_after: Duration::from_secs(settings.close_after),
+    }
+}
+
+/// `control` is the overload control of the queues, if there is one.
+fn autoscale(settings: &Settings, control: Option<Arc<dyn QueueControl>>) -> Result<Autoscale, CliError> {
+    let config = autoscale_config(&settings.autoscale);
+    config.build(control).map_err(|error| CliError::File(format!("autoscale: {error}")))
+}
+
+fn autoscale_config(settings: &AutoscaleSettings) -> AutoscaleConfig {
+    AutoscaleConfig {
+        coupling: match settings.coupling {
+            CouplingPolicy::Off => Coupling::Apart,
+            CouplingPolicy::OverloadBased => Coupling::OverloadBased,
+            CouplingPolicy::StateAware => Coupling::StateAware,
+            CouplingPolicy::DemandAware => Coupling::DemandAware,
+        },
+        state_ttl: Duration::from_secs(settings.state_ttl),
+        utilisation: settings.utilisation,
+    }
 }
 
 impl Serving for Gateway {
@@ -83,5 +132,18 @@ impl Serving for Gateway {
 
     fn request(&self, request: &Request<'_>) -> Option<Response> {
         Self::request(self, request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The defaults of the settings and of the plugins are written down twice.
+    #[test]
+    fn the_defaults_are_those_of_the_plugins() {
+        let settings = Settings::default();
+        assert_eq!(gate_config(&settings.gate), GateConfig::default());
+        assert_eq!(autoscale_config(&settings.autoscale), AutoscaleConfig::default());
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use figment::Figment;
 
 use super::error::Problem;
-use super::{ListenSettings, Settings, explain, keys, load};
+use super::{AutoscaleSettings, GateSettings, ListenSettings, Settings, explain, keys, load};
 
 /// The largest packet that MQTT's four length bytes can announce.
 const LARGEST_PACKET: u64 = 268_435_460;
@@ -15,7 +15,7 @@ const LARGEST_PACKET: u64 = 268_435_460;
 const SHORTEST_CLIENT_ID_LIMIT: u64 = 23;
 
 /// The plugins that there are.
-const PLUGINS: [&str; 1] = ["access"];
+const PLUGINS: [&str; 3] = ["access", "autoscale", "gate"];
 
 /// Names every value that cannot be.
 pub(super) fn check(figment: &Figment, settings: &Settings) -> Vec<Problem> {
@@ -25,6 +25,8 @@ pub(super) fn check(figment: &Figment, settings: &Settings) -> Vec<Problem> {
     checks.tls(settings);
     checks.plugins(settings);
     checks.access(settings);
+    checks.gate(&settings.gate);
+    checks.autoscale(&settings.autoscale);
     checks.files(settings);
     checks.holds(settings);
     checks.log(settings);
@@ -53,6 +55,15 @@ impl Checks<'_> {
         } else if value > most {
             self.refuse(key, format!("must be at most {most}"));
         }
+    }
+
+    /// As `within`, for numbers that need not be whole; NaN is in no range.
+    fn between(&mut self, key: &str, value: f64, least: f64, most: f64) {
+        self.refuse_if(
+            !(least..=most).contains(&value),
+            key,
+            &format!("must be a number from {least} to {most}"),
+        );
     }
 
     fn numbers(&mut self, settings: &Settings) {
@@ -145,6 +156,20 @@ impl Checks<'_> {
             "plugins",
             "\"access\" is missing, so that access.anonymous, access.users and access.rules would not count",
         );
+    }
+
+    fn gate(&mut self, gate: &GateSettings) {
+        self.between("gate.slack", gate.slack, 0.0, 10.0);
+        self.within("gate.grace_ms", gate.grace_ms, 0, 600_000);
+        self.within("gate.burst", gate.burst.into(), 1, 1_000_000);
+        self.within("gate.burst_ms", gate.burst_ms, 20, 60_000);
+        self.within("gate.qos0_wait_ms", gate.qos0_wait_ms, 0, 3_600_000);
+        self.within("gate.close_after", gate.close_after, 1, 86_400);
+    }
+
+    fn autoscale(&mut self, autoscale: &AutoscaleSettings) {
+        self.within("autoscale.state_ttl", autoscale.state_ttl, 1, 86_400);
+        self.between("autoscale.utilisation", autoscale.utilisation, 0.01, 1.0);
     }
 
     fn files(&mut self, settings: &Settings) {

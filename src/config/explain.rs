@@ -99,6 +99,7 @@ fn expectation(expected: &str) -> String {
         "u16" => range(u16::MAX.into()),
         "u32" => range(u32::MAX.into()),
         "u64" | "usize" => "a whole number, 0 or more".into(),
+        "f32" | "f64" => "a number".into(),
         "a boolean" => "true or false".into(),
         "path string" => "a path, in quotes".into(),
         "a string" => "text, in quotes".into(),

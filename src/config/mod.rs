@@ -11,12 +11,14 @@ mod error;
 mod explain;
 mod keys;
 mod load;
+mod plugins;
 mod settings;
 #[cfg(test)]
 mod tests;
 
 pub use error::{ConfigError, Problem};
 pub use load::{Loaded, Sources, load};
+pub use plugins::{AutoscaleSettings, CouplingPolicy, ExcessPolicy, GateSettings, Qos0Policy};
 pub use settings::{
     AccessSettings, AdminSettings, Hold, ListenSettings, LogFormat, LogSettings, Mode, OverloadSettings,
     QueueSettings, SessionSettings, Settings, TlsSettings,

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::plugins::{AutoscaleSettings, GateSettings};
+
 /// All that can be configured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -26,6 +28,10 @@ pub struct Settings {
     pub access: AccessSettings,
     /// What publishers may send.
     pub overload: OverloadSettings,
+    /// How publishers are held to their rates.
+    pub gate: GateSettings,
+    /// How Tidegate and an auto-scaler work together.
+    pub autoscale: AutoscaleSettings,
     /// Metrics and health.
     pub admin: AdminSettings,
     /// Logging.
@@ -43,6 +49,8 @@ impl Default for Settings {
             plugins: vec!["access".into()],
             access: AccessSettings::default(),
             overload: OverloadSettings::default(),
+            gate: GateSettings::default(),
+            autoscale: AutoscaleSettings::default(),
             admin: AdminSettings::default(),
             log: LogSettings::default(),
         }

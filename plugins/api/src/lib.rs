@@ -88,6 +88,7 @@
 //!     .plugin(Box::new(ByteBudget { bytes: 1_000_000, window: Duration::from_secs(60) }))
 //! ```
 
+mod control;
 mod host;
 mod request;
 
@@ -96,8 +97,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+pub use control::{ControlState, QueueControl};
 pub use host::{Delays, Host, Publisher, QueueReport, Tick};
 pub use request::{Request, Response};
+pub use tidegate_control::overload::Phase;
 pub use tidegate_control::time::Moment;
 
 /// A plugin: the factory of its per-connection hooks.
