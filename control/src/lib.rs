@@ -14,6 +14,7 @@ pub mod announce;
 pub mod autoscale;
 pub mod backoff;
 pub mod balance;
+pub mod demand;
 pub mod flow;
 mod invalid;
 pub mod overload;

@@ -7,7 +7,9 @@ use std::time::Duration;
 use tidegate_access::users::{self, Change};
 use tidegate_access::{Access, AccessConfig};
 use tidegate_autoscale::{Autoscale, AutoscaleConfig, Coupling};
+use tidegate_check::{CheckConfig, CheckPlugin};
 use tidegate_gate::{Excess, Gate, GateConfig, Qos0};
+use tidegate_overload::{Overload, OverloadConfig};
 use tidegate_plugin::{Plugin, QueueControl, Request, Response};
 
 use super::CliError;
@@ -23,8 +25,11 @@ pub(super) fn gateway(
     plugins: Vec<Box<dyn Plugin>>,
 ) -> Result<impl Serving + use<>, CliError> {
     let mut builder = Gateway::builder(settings.clone());
+    // made first, since others work with it wherever they stand
+    let overload =
+        settings.plugins.iter().any(|name| name == "overload").then(|| overload(settings)).transpose()?;
     for name in &settings.plugins {
-        builder = builder.plugin(plugin(name, settings)?);
+        builder = builder.plugin(plugin(name, settings, overload.as_ref())?);
     }
     let gateway = plugins.into_iter().fold(builder, Builder::plugin).build();
     gateway.map_err(|error| CliError::Broker(error.to_string()))
@@ -51,12 +56,18 @@ pub(super) fn delete_user(file: &Path, user: &str) -> Result<(), PasswdError> {
 }
 
 /// Makes the plugin of this name; the configuration's check has seen that there is one.
-fn plugin(name: &str, settings: &Settings) -> Result<Box<dyn Plugin>, CliError> {
+fn plugin(name: &str, settings: &Settings, overload: Option<&Overload>) -> Result<Box<dyn Plugin>, CliError> {
+    let unknown = || CliError::Broker(format!("there is no plugin {name:?}"));
     match name {
         "access" => Ok(Box::new(access(settings)?)),
-        "autoscale" => Ok(Box::new(autoscale(settings, None)?)),
+        "autoscale" => {
+            let control = overload.map(|overload| Arc::new(overload.clone()) as Arc<dyn QueueControl>);
+            Ok(Box::new(autoscale(settings, control)?))
+        }
+        "check" => Ok(Box::new(check()?)),
         "gate" => Ok(Box::new(gate(settings)?)),
-        unknown => Err(CliError::Broker(format!("there is no plugin {unknown:?}"))),
+        "overload" => Ok(Box::new(overload.ok_or_else(unknown)?.clone())),
+        _ => Err(unknown()),
     }
 }
 
@@ -68,6 +79,10 @@ fn access(settings: &Settings) -> Result<Access, CliError> {
         rules: settings.rules.clone(),
     };
     Access::load(config).map_err(|error| CliError::File(error.to_string()))
+}
+
+fn check() -> Result<CheckPlugin, CliError> {
+    CheckPlugin::new(CheckConfig::default()).map_err(|error| CliError::Broker(error.to_string()))
 }
 
 fn gate(settings: &Settings) -> Result<Gate, CliError> {
@@ -111,6 +126,12 @@ fn autoscale_config(settings: &AutoscaleSettings) -> AutoscaleConfig {
         state_ttl: Duration::from_secs(settings.state_ttl),
         utilisation: settings.utilisation,
     }
+}
+
+fn overload(settings: &Settings) -> Result<Overload, CliError> {
+    // The configuration's check has seen that it is right.
+    let wrong = |(key, error)| CliError::Broker(format!("{key}: {error}"));
+    Overload::new(OverloadConfig::from(settings)).map_err(wrong)
 }
 
 impl Serving for Gateway {

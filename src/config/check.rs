@@ -15,7 +15,7 @@ const LARGEST_PACKET: u64 = 268_435_460;
 const SHORTEST_CLIENT_ID_LIMIT: u64 = 23;
 
 /// The plugins that there are.
-const PLUGINS: [&str; 3] = ["access", "autoscale", "gate"];
+const PLUGINS: [&str; 5] = ["access", "autoscale", "check", "gate", "overload"];
 
 /// Names every value that cannot be.
 pub(super) fn check(figment: &Figment, settings: &Settings) -> Vec<Problem> {
@@ -29,6 +29,7 @@ pub(super) fn check(figment: &Figment, settings: &Settings) -> Vec<Problem> {
     checks.autoscale(&settings.autoscale);
     checks.files(settings);
     checks.holds(settings);
+    checks.overload(settings);
     checks.log(settings);
     checks.problems
 }
@@ -188,6 +189,18 @@ impl Checks<'_> {
             "queue.never_hold",
             "an entry without user, client and filter would match every consumer; give one of them",
         );
+    }
+
+    fn overload(&mut self, settings: &Settings) {
+        self.within("overload.window", settings.overload.window, 1, 3600);
+        self.within("overload.ttl_ms", settings.overload.ttl_ms, 1000, 600_000);
+        self.within("overload.target_delay_ms", settings.overload.target_delay_ms, 1, 600_000);
+        let checked = tidegate_overload::OverloadConfig::from(settings).check();
+        if let Err((key, error)) = checked
+            && self.problems.iter().all(|problem| problem.key != key)
+        {
+            self.refuse(&key, error.to_string());
+        }
     }
 
     fn log(&mut self, settings: &Settings) {

@@ -11,6 +11,7 @@ mod error;
 mod explain;
 mod keys;
 mod load;
+mod overload;
 mod plugins;
 mod settings;
 #[cfg(test)]
@@ -20,6 +21,6 @@ pub use error::{ConfigError, Problem};
 pub use load::{Loaded, Sources, load};
 pub use plugins::{AutoscaleSettings, CouplingPolicy, ExcessPolicy, GateSettings, Qos0Policy};
 pub use settings::{
-    AccessSettings, AdminSettings, Hold, ListenSettings, LogFormat, LogSettings, Mode, OverloadSettings,
-    QueueSettings, SessionSettings, Settings, TlsSettings,
+    AccessSettings, AdminSettings, Hold, ListenSettings, LogFormat, LogSettings, Mode, OverloadAlgorithm,
+    OverloadSettings, PublisherClass, QueueChoice, QueueSettings, SessionSettings, Settings, TlsSettings,
 };

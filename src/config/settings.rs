@@ -269,12 +269,106 @@ impl Default for AdminSettings {
 pub struct OverloadSettings {
     /// Milliseconds between two turns of the control loop.
     pub period_ms: u64,
+    /// What control topics start with.
+    pub prefix: String,
+    /// How the rate is found.
+    pub algorithm: OverloadAlgorithm,
+    /// The delay that a queue may have, in milliseconds.
+    pub target_delay_ms: u64,
+    /// Messages a second of one publisher that nobody holds back; 0 is not known.
+    pub default_rate: f64,
+    /// How long a publisher counts after its last message, in seconds.
+    pub window: u64,
+    /// How long an announcement holds, in milliseconds.
+    pub ttl_ms: u64,
+    /// Classes of publishers.
+    pub classes: Vec<PublisherClass>,
+    /// Queues that are protected; all when the list is empty.
+    pub protect: Vec<QueueChoice>,
+    /// Queues that are not protected.
+    pub ignore: Vec<QueueChoice>,
 }
 
 impl Default for OverloadSettings {
     fn default() -> Self {
-        Self { period_ms: 100 }
+        Self {
+            period_ms: 100,
+            prefix: "$tide/v1".into(),
+            algorithm: OverloadAlgorithm::default(),
+            target_delay_ms: 100,
+            default_rate: 0.0,
+            window: 10,
+            ttl_ms: 10_000,
+            classes: Vec::new(),
+            protect: Vec::new(),
+            ignore: Vec::new(),
+        }
     }
+}
+
+/// How the rate of publishers is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "lowercase")]
+pub enum OverloadAlgorithm {
+    /// Towards a target delay.
+    #[default]
+    Drain,
+    /// In three phases.
+    Phase,
+}
+
+/// A class of publishers; patterns that are given must all match, `*` matches any text.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PublisherClass {
+    /// Its name.
+    pub name: String,
+    /// Client identifier.
+    pub client: Option<String>,
+    /// User name.
+    pub user: Option<String>,
+    /// Topic.
+    pub topic: Option<String>,
+    /// The share of one client, relative to those of others.
+    pub weight: f64,
+    /// The least rate of one client.
+    pub floor: f64,
+    /// The highest rate of one client while it is held back; 0 is none.
+    pub ceiling: f64,
+    /// Messages a second of one client that nobody holds back; 0 is that of all.
+    pub default_rate: f64,
+    /// Whether it is never held back.
+    pub exempt: bool,
+}
+
+impl Default for PublisherClass {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            client: None,
+            user: None,
+            topic: None,
+            weight: 1.0,
+            floor: 0.0,
+            ceiling: 0.0,
+            default_rate: 0.0,
+            exempt: false,
+        }
+    }
+}
+
+/// Which queues are meant; what is given must all match, `*` matches any text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct QueueChoice {
+    /// Subscription filter, as text.
+    pub filter: Option<String>,
+    /// Shared group.
+    pub group: Option<String>,
+    /// Least QoS.
+    pub min_qos: u8,
+    /// The delay that they may have, in milliseconds.
+    pub target_delay_ms: Option<u64>,
 }
 
 /// Logging.

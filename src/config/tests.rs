@@ -268,6 +268,26 @@ mod refusals {
         ("queue.max_bytes=0", "= 0: must be at least 1"),
         ("queue.max_delay_ms=0", "= 0: must be at least 1"),
         ("queue.progress_timeout=0", "= 0: must be at least 1"),
+        ("overload.prefix=tide/v1", "= \"tide/v1\": must be a topic that starts with \"$tide/\""),
+        ("overload.algorithm=drian", "must be \"drain\" or \"phase\"; did you mean \"drain\"?"),
+        ("overload.target_delay_ms=0", "= 0: must be at least 1"),
+        ("overload.default_rate=-1", "= -1: must be a number above 0, or 0 where it is not known"),
+        ("overload.window=0", "= 0: must be at least 1"),
+        ("overload.ttl_ms=10", "= 10: must be at least 1000"),
+        ("overload.classes=[{ name = \"a\" }]", "overload.classes.0.name = \"a\": needs a pattern"),
+        (
+            "overload.classes=[{ name = \"a\", client = \"x*\", weight = 0 }]",
+            "overload.classes.0.weight = 0: must be a number above 0",
+        ),
+        (
+            "overload.classes=[{ name = \"a\", clent = \"x*\" }]",
+            "overload.classes.0.clent = \"x*\": unknown key; did you mean client?",
+        ),
+        ("overload.protect=[{ min_qos = 3 }]", "overload.protect.0.min_qos = 3: must be 0, 1 or 2"),
+        (
+            "plugins=[\"overlod\"]",
+            "there is no plugin \"overlod\", only access, overload; did you mean \"overload\"?",
+        ),
         ("listen.mqtt=[]", "nobody could connect; set one of listen.mqtt"),
         (
             "listen.mqtts=127.0.0.1:8883",

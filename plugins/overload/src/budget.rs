@@ -1,0 +1,78 @@
+//! Keeps advice cheap: one delivery of it for a hundred messages.
+
+/// What advice may cost, as a share of the messages.
+const SHARE: f64 = 0.01;
+/// What there is to begin with, and at least what can be saved up, in deliveries.
+const PURSE: f64 = 100.0;
+/// Seconds of messages for which can be saved up.
+const SAVED: f64 = 60.0;
+/// Seconds over which the rate of messages is averaged.
+const MEMORY: f64 = 10.0;
+
+/// What may be spent on advice, in deliveries.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    credit: f64,
+    /// Messages a second, averaged.
+    rate: f64,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { credit: PURSE, rate: 0.0 }
+    }
+}
+
+impl Budget {
+    /// Messages went through.
+    pub(crate) fn earn(&mut self, messages: u64, seconds: f64) {
+        if seconds > 0.0 {
+            self.rate += (messages as f64 / seconds - self.rate) * (1.0 - (-seconds / MEMORY).exp());
+        }
+        let most = (SAVED * SHARE * self.rate).max(PURSE);
+        self.credit = (self.credit + SHARE * messages as f64).min(most);
+    }
+
+    /// Pays for deliveries and says whether it could. What is urgent may be owed, once.
+    pub(crate) fn spend(&mut self, cost: f64, urgent: bool) -> bool {
+        let pays = cost <= self.credit || cost == 0.0 || urgent && self.credit > -cost;
+        if pays {
+            self.credit -= cost;
+        }
+        pays
+    }
+
+    /// Seconds that it takes to earn this much with half of what is earned; infinity when nothing is.
+    pub(crate) fn seconds_for(&self, cost: f64) -> f64 {
+        if cost == 0.0 { 0.0 } else { cost / (0.5 * SHARE * self.rate) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_in_a_hundred_is_spent() {
+        let mut budget = Budget::default();
+        let mut spent = 0;
+        for _ in 0..1000 {
+            budget.earn(100, 0.1);
+            spent += u64::from(budget.spend(20.0, false)) * 20;
+        }
+        assert!((980..=1100).contains(&spent), "{spent} for 100000 messages");
+        assert!((budget.seconds_for(10.0) - 2.0).abs() < 0.1);
+    }
+
+    #[test]
+    fn what_is_urgent_may_be_owed_but_not_for_ever() {
+        let mut budget = Budget::default();
+        assert!(!budget.spend(2000.0, false));
+        let urgent = (0..100).filter(|_| budget.spend(2000.0, true)).count();
+        assert_eq!(urgent, 2);
+        assert!(!budget.spend(1.0, false));
+        assert!(budget.spend(0.0, false), "what nobody hears costs nothing");
+        budget.earn(500_000, 1.0);
+        assert!(budget.spend(1.0, false));
+    }
+}

@@ -1,0 +1,142 @@
+//! Which class a publisher is of.
+
+use std::sync::Arc;
+
+use tidegate_control::allocate::MAX_RATE;
+use tidegate_plugin::Publisher;
+
+use crate::config::{ClassConfig, DEFAULT, OverloadConfig};
+use crate::glob;
+
+/// The longest time between two messages that is ever announced: a publisher told to stop could not be told to start.
+const LONGEST_INTERVAL: f64 = 60.0;
+/// The least share of its own rate that a publisher is told.
+const LEAST_SHARE: f64 = 0.01;
+
+/// A class.
+#[derive(Debug, Clone)]
+pub(crate) struct Class {
+    pub(crate) name: Arc<str>,
+    patterns: ClassConfig,
+    pub(crate) weight: f64,
+    /// The least rate of a client, as long as the floors of all fit.
+    pub(crate) floor: f64,
+    /// The least rate that a client is ever told; above 0.
+    pub(crate) least: f64,
+    /// The highest rate of a client while it is held back.
+    pub(crate) ceiling: f64,
+    /// The rate of a client that nobody holds back, where it is known.
+    pub(crate) default_rate: Option<f64>,
+    pub(crate) exempt: bool,
+}
+
+/// All classes; the last one is for those that no other wants.
+#[derive(Debug)]
+pub(crate) struct Classes(Vec<Class>);
+
+impl Classes {
+    pub(crate) fn new(config: &OverloadConfig) -> Self {
+        let is_default = |class: &&ClassConfig| class.name == DEFAULT;
+        let named = config.classes.iter().filter(|class| !is_default(class));
+        let default = config.classes.iter().find(is_default).cloned().unwrap_or_default();
+        Self(named.chain([&default]).map(|class| Class::new(class, config.default_rate)).collect())
+    }
+
+    pub(crate) fn get(&self, index: usize) -> &Class {
+        // A publisher's class is always one that `of` gave.
+        &self.0[index.min(self.0.len() - 1)]
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The class of those that no other class wants.
+    pub(crate) fn default(&self) -> usize {
+        self.0.len() - 1
+    }
+
+    /// Whether classes depend on topics.
+    pub(crate) fn by_topic(&self) -> bool {
+        self.0.iter().any(|class| class.patterns.topic.is_some())
+    }
+
+    /// The classes, as bits, whose topics this is one of.
+    pub(crate) fn with_topic(&self, topic: &str) -> u64 {
+        let wants = |class: &Class| class.patterns.topic.as_deref().is_some_and(|t| glob::matches(t, topic));
+        self.0.iter().enumerate().fold(0, |bits, (index, class)| bits | u64::from(wants(class)) << index)
+    }
+
+    /// The class of a publisher that has used topics of these classes.
+    pub(crate) fn of(&self, publisher: &Publisher, topics: u64) -> usize {
+        let wants = |(index, class): (usize, &Class)| {
+            let ClassConfig { client, user, topic, .. } = &class.patterns;
+            glob::fits(client.as_deref(), Some(&publisher.client))
+                && glob::fits(user.as_deref(), publisher.user.as_deref())
+                && (topic.is_none() || topics & 1 << index != 0)
+        };
+        let last = self.default();
+        self.0[..last].iter().enumerate().position(wants).unwrap_or(last)
+    }
+}
+
+impl Class {
+    fn new(config: &ClassConfig, default_rate: Option<f64>) -> Self {
+        let default_rate = config.default_rate.or(default_rate);
+        let own = default_rate.unwrap_or(MAX_RATE);
+        let ceiling = config.ceiling.unwrap_or(MAX_RATE).min(own);
+        let least = (LEAST_SHARE * default_rate.unwrap_or(0.0)).max(1.0 / LONGEST_INTERVAL);
+        Self {
+            name: config.name.as_str().into(),
+            weight: config.weight,
+            floor: config.floor.max(least).min(ceiling),
+            least: least.min(ceiling),
+            ceiling,
+            default_rate,
+            exempt: config.exempt,
+            patterns: config.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn classes() -> Classes {
+        let class = |name: &str| ClassConfig { name: name.into(), ..ClassConfig::default() };
+        let classes = vec![
+            ClassConfig { topic: Some("alarm/*".into()), ..class("alarm") },
+            ClassConfig { weight: 9.0, ..class("default") },
+            ClassConfig { client: Some("cam-*".into()), ..class("camera") },
+            ClassConfig { user: Some("lab".into()), client: Some("*7".into()), ..class("lab") },
+        ];
+        Classes::new(&OverloadConfig { classes, default_rate: Some(2.0), ..OverloadConfig::default() })
+    }
+
+    fn name(client: &str, user: Option<&str>, topics: &[&str]) -> Arc<str> {
+        let classes = classes();
+        let bits = topics.iter().fold(0, |bits, topic| bits | classes.with_topic(topic));
+        let publisher = Publisher::new(client.into(), user.map(Into::into), 0, 5);
+        Arc::clone(&classes.get(classes.of(&publisher, bits)).name)
+    }
+
+    #[test]
+    fn the_first_match_wins_and_all_that_is_given_must_match() {
+        assert_eq!(&*name("cam-1", None, &[]), "camera");
+        assert_eq!(&*name("cam-1", None, &["x", "alarm/fire"]), "alarm");
+        assert_eq!(&*name("dev-7", Some("lab"), &["x"]), "lab");
+        assert_eq!(&*name("dev-7", None, &[]), "default");
+        assert_eq!(&*name("dev-8", Some("lab"), &[]), "default");
+    }
+
+    #[test]
+    fn numbers_are_filled_in() {
+        let classes = classes();
+        let default = classes.get(classes.default());
+        assert_eq!((default.weight, default.default_rate, default.ceiling), (9.0, Some(2.0), 2.0));
+        assert_eq!(default.floor, 0.02);
+        assert_eq!(classes.len(), 4);
+        assert!(classes.by_topic());
+    }
+}

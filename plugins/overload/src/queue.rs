@@ -1,0 +1,302 @@
+//! One protected queue: who feeds it, what its controller says, what each class may send.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tidegate_control::demand::Demand;
+use tidegate_control::flow::Reading;
+use tidegate_control::overload::{Controller, Load, Phase};
+use tidegate_control::time::{Moment, Span};
+use tidegate_plugin::{Delays, QueueReport};
+
+use crate::class::{Class, Classes};
+use crate::config::OverloadConfig;
+use crate::divide::Claims;
+use crate::hands::Hands;
+use crate::source::{Source, Sources};
+
+/// Publishers that one queue is known to be fed by.
+const MAX_FEEDERS: usize = 100_000;
+/// A demand of so many times what consumers process is as good as endless.
+const ENDLESS: f64 = 20.0;
+/// Seconds over which rates that people read are averaged.
+const SMOOTH: f64 = 1.0;
+
+/// A protected queue.
+pub(crate) struct Queue {
+    pub(crate) id: u64,
+    pub(crate) name: Arc<str>,
+    pub(crate) filter: Arc<str>,
+    pub(crate) group: Option<Arc<str>>,
+    pub(crate) qos: u8,
+    pub(crate) consumers: u32,
+    controller: Box<dyn Controller + Send>,
+    hands: Hands,
+    feeders: HashMap<u64, Feeder>,
+    pub(crate) phase: Phase,
+    /// What all publishers may send together; infinity while nobody is held back.
+    pub(crate) total: f64,
+    /// What a publisher of each class may send.
+    pub(crate) rates: Vec<f64>,
+    pub(crate) latest: Latest,
+    pub(crate) tally: Tally,
+    /// Messages that were thrown away or went missing since it is known.
+    pub(crate) dropped: u64,
+    pub(crate) lost: u64,
+    /// When it was last told of.
+    told: Moment,
+    /// For how long consumers have taken nothing of what waits.
+    stuck: Span,
+}
+
+/// Who feeds a queue.
+#[derive(Debug)]
+struct Feeder {
+    last: Moment,
+    demand: Demand,
+}
+
+impl Feeder {
+    /// What it would send to this queue if the queue did not hold it back. Who is held by another queue shows it.
+    fn wants(&self, now: Moment, source: &Source, class: &Class, queue: u64, holds: bool) -> f64 {
+        let elsewhere = source.by.is_some_and(|by| by != queue);
+        let pressed = (source.pressure.is_pressed() && !elsewhere || holds) && !class.exempt;
+        class.default_rate.unwrap_or_else(|| self.demand.rate(now, pressed))
+    }
+}
+
+/// What people want to know.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Latest {
+    pub(crate) depth: u64,
+    pub(crate) delay: Span,
+    pub(crate) in_flight: u64,
+    pub(crate) held: u32,
+    pub(crate) arrival_rate: f64,
+    pub(crate) processing_rate: Option<f64>,
+    pub(crate) demand: f64,
+}
+
+/// What was counted since the metrics were last read.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Tally {
+    pub(crate) arrived: u64,
+    pub(crate) departed: u64,
+    pub(crate) dropped: u64,
+    pub(crate) lost: u64,
+    pub(crate) delays: [u64; Delays::STEPS],
+}
+
+impl Tally {
+    /// Adds another one.
+    pub(crate) fn add(&mut self, other: &Self) {
+        let add = |sum: &mut u64, count: u64| *sum = sum.saturating_add(count);
+        add(&mut self.arrived, other.arrived);
+        add(&mut self.departed, other.departed);
+        add(&mut self.dropped, other.dropped);
+        add(&mut self.lost, other.lost);
+        self.delays.iter_mut().zip(other.delays).for_each(|(sum, count)| add(sum, count));
+    }
+}
+
+/// What the turn is about, for every queue.
+pub(crate) struct Turn<'a> {
+    pub(crate) now: Moment,
+    pub(crate) number: u64,
+    pub(crate) config: &'a OverloadConfig,
+    pub(crate) classes: &'a Classes,
+}
+
+impl Queue {
+    /// A queue that was told of for the first time; none when its settings make no sense.
+    pub(crate) fn new(report: &QueueReport, target: Option<Span>, turn: &Turn<'_>) -> Option<Self> {
+        Some(Self {
+            id: report.id,
+            name: Arc::clone(&report.name),
+            filter: Arc::clone(&report.filter),
+            group: report.group.clone(),
+            qos: report.qos,
+            consumers: report.consumers,
+            controller: turn.config.controller(target).build().ok()?,
+            hands: Hands::default(),
+            feeders: HashMap::new(),
+            phase: Phase::Idle,
+            total: f64::INFINITY,
+            rates: vec![f64::INFINITY; turn.classes.len()],
+            latest: Latest::default(),
+            tally: Tally::default(),
+            dropped: 0,
+            lost: 0,
+            told: turn.now,
+            stuck: Span::ZERO,
+        })
+    }
+
+    /// Publishers that feed it.
+    pub(crate) fn publishers(&self) -> usize {
+        self.feeders.len()
+    }
+
+    /// The numbers of the publishers that feed it, with what each sent lately.
+    pub(crate) fn feeders(&self, now: Moment) -> impl Iterator<Item = (u64, f64)> {
+        self.feeders.iter().map(move |(number, feeder)| (*number, feeder.demand.recent(now)))
+    }
+
+    /// Milliseconds from a message's arrival to its acknowledgement, as things are.
+    pub(crate) fn response_ms(&self) -> f64 {
+        let rate = self.latest.processing_rate.filter(|rate| *rate > 0.0);
+        let processing = rate.map_or(0.0, |rate| self.latest.in_flight as f64 / rate);
+        (self.latest.delay.as_secs_f64() + processing) * 1e3
+    }
+
+    /// Its auto-scaler has reached its limit, or has not.
+    pub(crate) fn set_saturated(&mut self, saturated: bool) {
+        self.controller.on_saturation(saturated);
+    }
+
+    /// A publisher fed it; says whether it is known from now on.
+    pub(crate) fn fed_by(&mut self, now: Moment, number: u64, count: u32) -> bool {
+        if self.feeders.len() >= MAX_FEEDERS && !self.feeders.contains_key(&number) {
+            return false;
+        }
+        let new = || Feeder { last: now, demand: Demand::new(now) };
+        let feeder = self.feeders.entry(number).or_insert_with(new);
+        feeder.last = now;
+        feeder.demand.sent(count);
+        true
+    }
+
+    /// Takes in a report and decides what publishers may send.
+    pub(crate) fn turn(&mut self, report: &QueueReport, turn: &Turn<'_>, sources: &mut Sources) {
+        self.told = turn.now;
+        // A session's queue is called after the subscription that it got its first message through.
+        if self.name != report.name {
+            (self.name, self.filter) = (Arc::clone(&report.name), Arc::clone(&report.filter));
+        }
+        (self.qos, self.consumers) = (report.qos, report.consumers);
+        self.note(report);
+        self.watch_progress(&report.reading);
+        let rate = self.controller.processing_rate();
+        let reading = self.hands.beyond(turn.now, report, rate);
+        self.decide(&reading, report.held > 0, turn, sources);
+    }
+
+    /// Goes on without a report, as an empty queue does; says whether it is worth to be kept.
+    pub(crate) fn idle_turn(&mut self, elapsed: Span, turn: &Turn<'_>, sources: &mut Sources) -> bool {
+        self.latest =
+            Latest { processing_rate: self.latest.processing_rate, demand: 0.0, ..Latest::default() };
+        let keep = self.phase != Phase::Idle && turn.now.since(self.told) <= turn.config.window;
+        if keep {
+            self.decide(&Reading { elapsed, ..Reading::default() }, false, turn, sources);
+        }
+        keep
+    }
+
+    fn note(&mut self, report: &QueueReport) {
+        let reading = &report.reading;
+        let share = 1.0 - (-reading.elapsed.as_secs_f64() / SMOOTH).exp();
+        let latest = &mut self.latest;
+        (latest.depth, latest.delay) = (report.waiting, report.age);
+        (latest.in_flight, latest.held) = (report.in_flight, report.held);
+        latest.arrival_rate += (reading.arrival_rate() - latest.arrival_rate) * share;
+        let mut delays = [0; Delays::STEPS];
+        delays.iter_mut().zip(report.delays.counts).for_each(|(sum, count)| *sum = u64::from(count));
+        let (dropped, lost) = (report.dropped, report.lost);
+        (self.dropped, self.lost) = (self.dropped.saturating_add(dropped), self.lost.saturating_add(lost));
+        self.tally.add(&Tally {
+            arrived: reading.arrived,
+            departed: reading.departed,
+            dropped,
+            lost,
+            delays,
+        });
+    }
+
+    fn watch_progress(&mut self, reading: &Reading) {
+        let moves = reading.departed > 0 || reading.depth == 0;
+        self.stuck = if moves { Span::ZERO } else { self.stuck + reading.elapsed };
+    }
+
+    /// Whether somebody is there for whom publishers could be held back.
+    fn is_served(&self, config: &OverloadConfig) -> bool {
+        self.consumers > 0 && self.stuck < config.progress_timeout
+    }
+
+    fn decide(&mut self, reading: &Reading, holds: bool, turn: &Turn<'_>, sources: &mut Sources) {
+        let sums = self.add_up(holds, turn, sources);
+        self.latest.demand = sums.demand;
+        if self.is_served(turn.config) {
+            let load = Load { reading: *reading, devices: sums.devices, demand: self.bounded(&sums) };
+            self.controller.on_consumers(self.consumers);
+            self.controller.on_load(turn.now, &load);
+            self.phase = self.controller.decision().phase;
+        } else {
+            self.phase = Phase::Idle;
+        }
+        self.latest.processing_rate = self.controller.processing_rate();
+        if self.phase == Phase::Idle {
+            self.total = f64::INFINITY;
+            self.rates.fill(f64::INFINITY);
+        } else {
+            self.total = self.controller.decision().total;
+            self.rates = self.divide(holds, sums.exempt, turn, sources);
+        }
+        for number in self.feeders.keys() {
+            if let Some(source) = sources.get_mut(*number) {
+                source.may_send(turn.number, self.rates[source.class], self.id);
+            }
+        }
+    }
+
+    /// Forgets publishers that are gone or silent, and adds up what the others want.
+    fn add_up(&mut self, holds: bool, turn: &Turn<'_>, sources: &Sources) -> Sums {
+        let mut sums = Sums::default();
+        let id = self.id;
+        self.feeders.retain(|number, feeder| {
+            let Some(source) = sources.get(*number).filter(|source| !source.is_gone()) else { return false };
+            // Who is held by the queue is silent for that reason.
+            if !holds && turn.now.since(feeder.last) > source.window(turn.config.window) {
+                return false;
+            }
+            let class = turn.classes.get(source.class);
+            feeder.demand.settle(turn.now, source.pressure.is_pressed() || holds);
+            sums.devices += 1;
+            sums.demand += feeder.wants(turn.now, source, class, id, holds);
+            sums.floors += class.floor;
+            if class.exempt {
+                sums.exempt += feeder.demand.recent(turn.now);
+            }
+            true
+        });
+        sums
+    }
+
+    /// A controller announces a share of the demand at least, which must mean something.
+    fn bounded(&self, sums: &Sums) -> f64 {
+        match self.controller.processing_rate() {
+            Some(rate) => sums.demand.min((ENDLESS * rate).max(sums.floors).max(self.latest.arrival_rate)),
+            None => sums.demand,
+        }
+    }
+
+    fn divide(&self, holds: bool, exempt: f64, turn: &Turn<'_>, sources: &Sources) -> Vec<f64> {
+        let mut claims = Claims::default();
+        for (number, feeder) in &self.feeders {
+            let Some(source) = sources.get(*number) else { continue };
+            let class = turn.classes.get(source.class);
+            if !class.exempt {
+                claims.add(source.class, class, feeder.wants(turn.now, source, class, self.id, holds));
+            }
+        }
+        claims.rates((self.total - exempt).max(0.0), turn.classes)
+    }
+}
+
+/// What the publishers of a queue come to.
+#[derive(Debug, Default)]
+struct Sums {
+    devices: u64,
+    demand: f64,
+    floors: f64,
+    exempt: f64,
+}

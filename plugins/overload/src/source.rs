@@ -1,0 +1,167 @@
+//! Publishers that feed protected queues, and what each may send.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use tidegate_control::demand::Pressure;
+use tidegate_control::time::{Moment, Span};
+use tidegate_plugin::{Host, Publisher};
+
+use crate::class::Classes;
+use crate::hook::Topics;
+
+/// Publishers that are followed at a time.
+const MAX_SOURCES: usize = 200_000;
+/// A smaller change of its rate is not passed on to a publisher.
+const STEP: f64 = 0.02;
+/// A publisher that is held to long intervals counts for so many of them after its last message.
+const INTERVALS: f64 = 2.5;
+
+/// A publisher that feeds protected queues.
+#[derive(Debug)]
+pub(crate) struct Source {
+    publisher: Weak<Publisher>,
+    pub(crate) client: Arc<str>,
+    pub(crate) class: usize,
+    pub(crate) pressure: Pressure,
+    /// What it may send; infinity is no limit.
+    pub(crate) rate: f64,
+    /// The queue that says so.
+    pub(crate) by: Option<u64>,
+    /// What this turn has come to so far.
+    wanted: (f64, Option<u64>),
+    /// The last turn in which a queue spoke of it.
+    turn: u64,
+}
+
+impl Source {
+    /// Whether its connection has ended.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.publisher.strong_count() == 0
+    }
+
+    /// How long it counts after its last message.
+    pub(crate) fn window(&self, least: Span) -> Span {
+        if self.rate.is_finite() { least.max(Span::from_rate(self.rate).scale(INTERVALS)) } else { least }
+    }
+
+    /// A queue says that it is fed by it and that it may send this much.
+    pub(crate) fn may_send(&mut self, turn: u64, rate: f64, queue: u64) {
+        if self.turn != turn {
+            (self.turn, self.wanted) = (turn, (f64::INFINITY, None));
+        }
+        if rate < self.wanted.0 {
+            self.wanted = (rate, Some(queue));
+        }
+    }
+
+    /// Passes a rate on, if it is another one.
+    fn apply(&mut self, now: Moment, rate: f64, by: Option<u64>) {
+        self.by = by;
+        let near = (rate - self.rate).abs() <= STEP * self.rate;
+        if rate == self.rate || near && rate.is_finite() && self.rate.is_finite() {
+            self.pressure.settle(now);
+            return;
+        }
+        self.rate = rate;
+        self.pressure.limit(now, rate);
+        if let Some(publisher) = self.publisher.upgrade() {
+            publisher.set_rate(rate);
+        }
+    }
+}
+
+/// All sources, by number.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    all: HashMap<u64, Source>,
+    classes: Arc<Classes>,
+    topics: Arc<Topics>,
+    topic_changes: u64,
+    /// How often a publisher was not followed because there were too many.
+    pub(crate) untracked: u64,
+}
+
+impl Sources {
+    pub(crate) fn new(classes: Arc<Classes>, topics: Arc<Topics>) -> Self {
+        Self { all: HashMap::new(), classes, topics, topic_changes: 0, untracked: 0 }
+    }
+
+    pub(crate) fn get(&self, number: u64) -> Option<&Source> {
+        self.all.get(&number)
+    }
+
+    pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut Source> {
+        self.all.get_mut(&number)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Source> {
+        self.all.values()
+    }
+
+    /// A publisher that is followed sent messages to some queue.
+    pub(crate) fn sent(&mut self, now: Moment, number: u64, count: u32) {
+        if let Some(source) = self.all.get_mut(&number) {
+            source.pressure.sent(now, count);
+        }
+    }
+
+    /// A publisher sent messages to a protected queue; says whether it is followed.
+    pub(crate) fn fed(&mut self, now: Moment, number: u64, count: u32, host: &dyn Host) -> bool {
+        match self.all.get_mut(&number) {
+            Some(source) if !source.is_gone() => {
+                source.pressure.sent(now, count);
+                true
+            }
+            known => {
+                // It is new, or has connected again.
+                if known.is_none() && self.all.len() >= MAX_SOURCES {
+                    self.untracked += 1;
+                    return false;
+                }
+                let Some(publisher) = host.publisher(number) else { return false };
+                self.all.insert(number, self.source(now, &publisher));
+                true
+            }
+        }
+    }
+
+    fn source(&self, now: Moment, publisher: &Arc<Publisher>) -> Source {
+        let mut pressure = Pressure::new(now);
+        pressure.limit(now, publisher.rate());
+        Source {
+            publisher: Arc::downgrade(publisher),
+            client: Arc::clone(&publisher.client),
+            class: self.classes.of(publisher, self.topics.of(publisher)),
+            pressure,
+            rate: publisher.rate(),
+            by: None,
+            wanted: (f64::INFINITY, None),
+            turn: 0,
+        }
+    }
+
+    /// Looks again at who is of which class, after publishers used other topics.
+    pub(crate) fn classify(&mut self) {
+        let changes = self.topics.changes();
+        if changes == self.topic_changes {
+            return;
+        }
+        self.topic_changes = changes;
+        for source in self.all.values_mut() {
+            if let Some(publisher) = source.publisher.upgrade() {
+                source.class = self.classes.of(&publisher, self.topics.of(&publisher));
+            }
+        }
+    }
+
+    /// Passes on what the queues said in this turn, and forgets those that no queue spoke of.
+    pub(crate) fn apply(&mut self, now: Moment, turn: u64) {
+        self.all.retain(|_, source| {
+            let spoken_of = source.turn == turn && !source.is_gone();
+            let (rate, by) = if spoken_of { source.wanted } else { (f64::INFINITY, None) };
+            source.apply(now, rate, by);
+            spoken_of
+        });
+    }
+}

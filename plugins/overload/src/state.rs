@@ -1,0 +1,191 @@
+//! One turn of the control loop, over all queues.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use tidegate_control::overload::Phase;
+use tidegate_control::time::Moment;
+use tidegate_plugin::{QueueReport, Tick};
+
+use crate::announce::{Advice, Announcer, LoadKey, Occasion};
+use crate::class::Classes;
+use crate::config::OverloadConfig;
+use crate::hook::Topics;
+use crate::measures::Gone;
+use crate::queue::{Queue, Turn};
+use crate::rules;
+use crate::source::Sources;
+
+/// Queues that are looked after at a time.
+pub(crate) const MAX_QUEUES: usize = 10_000;
+/// Publishers over all queues, each counted for every queue that it feeds.
+const MAX_LINKS: usize = 500_000;
+
+/// All that the plugin knows.
+pub(crate) struct State {
+    config: Arc<OverloadConfig>,
+    pub(crate) classes: Arc<Classes>,
+    pub(crate) queues: HashMap<u64, Queue>,
+    pub(crate) sources: Sources,
+    pub(crate) announcer: Announcer,
+    /// What was counted for queues that are gone, since the metrics were last read.
+    pub(crate) gone: Gone,
+    pub(crate) now: Moment,
+    turns: u64,
+    links: usize,
+    /// How often a queue or a publisher was not looked after because there were too many.
+    pub(crate) untracked: u64,
+}
+
+impl State {
+    pub(crate) fn new(config: &Arc<OverloadConfig>, classes: &Arc<Classes>, topics: &Arc<Topics>) -> Self {
+        Self {
+            config: Arc::clone(config),
+            classes: Arc::clone(classes),
+            queues: HashMap::new(),
+            sources: Sources::new(Arc::clone(classes), Arc::clone(topics)),
+            announcer: Announcer::new(config, classes),
+            gone: Gone::default(),
+            now: Moment::START,
+            turns: 0,
+            links: 0,
+            untracked: 0,
+        }
+    }
+
+    /// One turn.
+    pub(crate) fn turn(&mut self, tick: &Tick<'_>) {
+        // A clock that jumps back stands still until it has caught up.
+        let now = self.now.max(tick.now);
+        let elapsed = now.since(self.now);
+        self.now = now;
+        self.turns += 1;
+        self.sources.classify();
+        let (config, classes) = (Arc::clone(&self.config), Arc::clone(&self.classes));
+        let turn = Turn { now, number: self.turns, config: &config, classes: &classes };
+        let protected = self.feed(tick, &turn);
+        for (report, wanted) in tick.queues.iter().zip(&protected) {
+            if let (true, Some(queue)) = (*wanted, self.queues.get_mut(&report.id)) {
+                queue.turn(report, &turn, &mut self.sources);
+            }
+        }
+        let told: HashSet<u64> =
+            tick.queues.iter().zip(&protected).filter(|(_, wanted)| **wanted).map(|(r, _)| r.id).collect();
+        self.queues.retain(|id, queue| {
+            let keep = told.contains(id) || queue.idle_turn(elapsed, &turn, &mut self.sources);
+            if !keep {
+                self.gone.add(&queue.tally);
+            }
+            keep
+        });
+        self.links = self.queues.values().map(Queue::publishers).sum();
+        self.sources.apply(now, self.turns);
+        let arrived =
+            tick.queues.iter().fold(0_u64, |sum, report| sum.saturating_add(report.reading.arrived));
+        self.announcer.budget.earn(arrived, elapsed.as_secs_f64());
+        self.announce(&Occasion { now, wall_ms: tick.wall_ms, host: tick.host });
+    }
+
+    /// Books who fed which queue; says for each report whether its queue is protected.
+    fn feed(&mut self, tick: &Tick<'_>, turn: &Turn<'_>) -> Vec<bool> {
+        tick.queues.iter().map(|report| self.feed_one(report, tick, turn)).collect()
+    }
+
+    fn feed_one(&mut self, report: &QueueReport, tick: &Tick<'_>, turn: &Turn<'_>) -> bool {
+        let Some(target) = rules::protection(turn.config, report, tick.host) else {
+            report.feeders.iter().for_each(|(number, count)| self.sources.sent(turn.now, *number, *count));
+            return false;
+        };
+        if !self.queues.contains_key(&report.id) {
+            if self.queues.len() >= MAX_QUEUES {
+                self.untracked += 1;
+                return false;
+            }
+            let Some(queue) = Queue::new(report, target, turn) else { return false };
+            self.queues.insert(report.id, queue);
+        }
+        // It has just been put there if it was not.
+        let Some(queue) = self.queues.get_mut(&report.id) else { return false };
+        for (number, count) in &report.feeders {
+            let room = self.links < MAX_LINKS;
+            if !room || !self.sources.fed(turn.now, *number, *count, tick.host) {
+                self.untracked += u64::from(!room);
+                continue;
+            }
+            let before = queue.publishers();
+            self.untracked += u64::from(!queue.fed_by(turn.now, *number, *count));
+            self.links += queue.publishers() - before;
+        }
+        true
+    }
+
+    fn announce(&mut self, on: &Occasion<'_>) {
+        let advice = self.class_advice();
+        for (index, advice) in advice.iter().enumerate() {
+            self.announcer.class(index, advice, &self.classes, on);
+        }
+        let clients = self.client_advice(&advice);
+        self.announcer.clients(&clients, on);
+        self.announcer.load(self.worst_load(), on);
+    }
+
+    /// For each class what most of its publishers may send, so that the fewest need to be told apart.
+    fn class_advice(&self) -> Vec<Advice> {
+        let mut members: Vec<HashMap<Option<u64>, usize>> = vec![HashMap::new(); self.classes.len()];
+        for source in self.sources.iter() {
+            *members[source.class].entry(source.by).or_default() += 1;
+        }
+        let most = |(index, members): (usize, HashMap<Option<u64>, usize>)| {
+            let rate = |by: &Option<u64>| self.advice(*by, index);
+            let counted = members.iter().map(|(by, count)| (*count, rate(by)));
+            // Of two the lower one.
+            let best = counted.max_by(|a, b| a.0.cmp(&b.0).then(b.1.rate.total_cmp(&a.1.rate)));
+            best.map_or_else(Advice::none, |(_, advice)| advice)
+        };
+        members.into_iter().enumerate().map(most).collect()
+    }
+
+    /// What a queue says to the publishers of a class.
+    fn advice(&self, queue: Option<u64>, class: usize) -> Advice {
+        match queue.and_then(|id| self.queues.get(&id)) {
+            Some(queue) => {
+                Advice { rate: queue.rates[class], phase: queue.phase, queue: Arc::clone(&queue.name) }
+            }
+            None => Advice::none(),
+        }
+    }
+
+    /// Publishers that may send another rate than their class was told.
+    fn client_advice(&self, classes: &[Advice]) -> HashMap<Arc<str>, Advice> {
+        // Without a limit there is nothing to tell anybody apart for.
+        if self.queues.values().all(|queue| queue.phase == Phase::Idle) {
+            return HashMap::new();
+        }
+        let differs = |source: &crate::source::Source| {
+            let class = &classes[source.class];
+            let own = self.advice(source.by, source.class);
+            let apart =
+                own.queue != class.queue && !own.is_near(class) && self.told_limit(source.class, &own);
+            apart.then(|| (Arc::clone(&source.client), own))
+        };
+        self.sources.iter().filter_map(differs).collect()
+    }
+
+    /// Whether somebody of the class would go by the wrong rate without hearing of its own.
+    fn told_limit(&self, class: usize, own: &Advice) -> bool {
+        own.rate.is_finite() || self.announcer.told(class).is_some_and(|told| told.rate.is_finite())
+    }
+
+    /// What consumers are told: how it is where it is worst.
+    fn worst_load(&self) -> LoadKey {
+        let rank = |queue: &&Queue| (queue.phase != Phase::Idle, queue.latest.delay);
+        let Some(queue) = self.queues.values().max_by_key(rank) else { return LoadKey::default() };
+        LoadKey {
+            phase: queue.phase,
+            response_ms: queue.response_ms(),
+            queue_ms: queue.latest.delay.as_secs_f64() * 1e3,
+            depth: queue.latest.depth,
+            processing_rate: queue.latest.processing_rate.unwrap_or(0.0),
+        }
+    }
+}

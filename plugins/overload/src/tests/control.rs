@@ -1,0 +1,198 @@
+//! The loop settles, follows consumers, and lets go.
+
+use tidegate_control::time::Span;
+
+use tidegate_plugin::QueueControl;
+
+use super::world::World;
+use crate::{Algorithm, OverloadConfig};
+
+const TARGET: Span = Span::from_millis(100);
+
+fn assert_settled(world: &mut World, queue: usize, rate: f64) {
+    let processed = world.measure(10.0)[queue];
+    let worst = world.queues[queue].worst;
+    assert!(processed >= 0.97 * rate, "{processed} of {rate} a second");
+    assert!(worst <= TARGET.scale(2.0), "a delay of {worst}");
+}
+
+/// Twenty publishers of 100 messages a second, a consumer that takes 1,000.
+#[test]
+fn twice_the_load_settles_at_the_consumers_rate() {
+    for default_rate in [None, Some(100.0)] {
+        let mut world = World::new(OverloadConfig { default_rate, ..OverloadConfig::default() });
+        let queue = world.queue(1000.0);
+        world.devices("d", 20, 100.0, &[queue]);
+        world.run(15.0);
+        assert_eq!(world.phase(queue), "protect");
+        assert_settled(&mut world, queue, 1000.0);
+        let rate = world.rate(0);
+        assert!((45.0..=55.0).contains(&rate), "{rate}");
+        assert!(world.devices.iter().all(|device| (device.sent as f64 - 500.0).abs() < 50.0));
+    }
+}
+
+/// Eight publishers as fast as they can, which the queue itself holds when it is long.
+#[test]
+fn a_flood_is_an_endless_demand() {
+    let mut world = World::new(OverloadConfig::default());
+    let queue = world.queue(1000.0);
+    world.queues[queue].bound = 150;
+    world.devices("flood", 8, 20_000.0, &[queue]);
+    world.run(15.0);
+    for _ in 0..10 {
+        assert_settled(&mut world, queue, 1000.0);
+        assert_ne!(world.phase(queue), "idle");
+    }
+}
+
+#[test]
+fn without_an_overload_nobody_is_told_anything() {
+    let mut world = World::new(OverloadConfig::default());
+    let queue = world.queue(1000.0);
+    let devices = world.devices("d", 20, 45.0, &[queue]);
+    world.run(30.0);
+    assert_eq!(world.phase(queue), "idle");
+    assert!(devices.iter().all(|device| world.rate(*device).is_infinite()));
+    assert!(world.announced.is_empty(), "{:?}", world.announced);
+}
+
+#[test]
+fn when_publishers_want_less_again_they_are_let_go() {
+    for default_rate in [None, Some(100.0)] {
+        let mut world = World::new(OverloadConfig { default_rate, ..OverloadConfig::default() });
+        let queue = world.queue(1000.0);
+        let devices = world.devices("d", 20, 100.0, &[queue]);
+        world.run(20.0);
+        assert_ne!(world.phase(queue), "idle");
+        world.devices.iter_mut().for_each(|device| device.wants = 20.0);
+        world.run(20.0);
+        assert_eq!(world.phase(queue), "idle", "{default_rate:?}");
+        assert!(devices.iter().all(|device| world.rate(*device).is_infinite()));
+        assert!(world.last("$tide/v1/rate").unwrap()["rate"].is_null());
+        // and are held back again when they want more
+        world.devices.iter_mut().for_each(|device| device.wants = 100.0);
+        world.run(15.0);
+        assert_ne!(world.phase(queue), "idle");
+        assert_settled(&mut world, queue, 1000.0);
+    }
+}
+
+#[test]
+fn the_rate_follows_the_consumers() {
+    let mut world = World::new(OverloadConfig::default());
+    let queue = world.queue(500.0);
+    world.devices("d", 50, 100.0, &[queue]);
+    world.run(15.0);
+    assert_settled(&mut world, queue, 500.0);
+    for (rate, consumers) in [(1000.0, 2), (500.0, 1), (250.0, 1), (2000.0, 1)] {
+        (world.queues[queue].rate, world.queues[queue].consumers) = (rate, consumers);
+        world.run(20.0);
+        assert_settled(&mut world, queue, rate);
+    }
+    // more than everybody wants
+    world.queues[queue].rate = 10_000.0;
+    world.run(20.0);
+    assert_eq!(world.phase(queue), "idle");
+    let processed = world.measure(10.0)[queue];
+    assert!((processed - 5000.0).abs() < 50.0, "{processed}");
+}
+
+#[test]
+fn a_consumer_that_stalls_or_goes_holds_nobody_for_long() {
+    let mut world = World::new(OverloadConfig::default());
+    let queue = world.queue(1000.0);
+    let devices = world.devices("d", 20, 100.0, &[queue]);
+    world.run(15.0);
+    // a short stall slows publishers down
+    world.queues[queue].rate = 0.0;
+    world.run(5.0);
+    assert!(world.rate(0) < 30.0, "{}", world.rate(0));
+    world.queues[queue].rate = 1000.0;
+    world.run(20.0);
+    assert_settled(&mut world, queue, 1000.0);
+    // a long one is given up on
+    world.queues[queue].rate = 0.0;
+    world.run(11.0);
+    assert!(devices.iter().all(|device| world.rate(*device).is_infinite()));
+    world.queues[queue].rate = 1000.0;
+    world.run(60.0);
+    assert_settled(&mut world, queue, 1000.0);
+    // and so is a consumer that is away
+    world.queues[queue].consumers = 0;
+    world.run(0.3);
+    assert!(devices.iter().all(|device| world.rate(*device).is_infinite()));
+    assert_eq!(world.phase(queue), "idle");
+    world.queues[queue].consumers = 1;
+    world.run(1.0);
+    assert!(devices.iter().all(|device| world.rate(*device).is_finite()));
+}
+
+#[test]
+fn slow_devices_and_slow_consumers_settle() {
+    let mut world = World::new(OverloadConfig { default_rate: Some(2.0), ..OverloadConfig::default() });
+    let queue = world.queue(16.5);
+    world.devices("d", 40, 2.0, &[queue]);
+    world.run(60.0);
+    let processed = world.measure(60.0)[queue];
+    assert!(processed >= 0.95 * 16.5, "{processed}");
+    assert!(world.queues[queue].worst <= Span::from_millis(1000), "{}", world.queues[queue].worst);
+}
+
+#[test]
+fn the_phase_machine_can_be_chosen() {
+    let mut world = World::new(OverloadConfig { algorithm: Algorithm::Phase, ..OverloadConfig::default() });
+    let queue = world.queue(1000.0);
+    world.devices("d", 20, 100.0, &[queue]);
+    world.run(20.0);
+    let processed = world.measure(20.0)[queue];
+    assert!(processed >= 0.9 * 1000.0, "{processed}");
+}
+
+#[test]
+fn publishers_that_come_later_get_their_rate_at_once() {
+    let mut world = World::new(OverloadConfig::default());
+    let queue = world.queue(1000.0);
+    world.devices("d", 20, 100.0, &[queue]);
+    world.run(15.0);
+    let late = world.devices("late", 1, 100.0, &[queue]);
+    world.run(0.3);
+    assert!(world.rate(late[0]).is_finite());
+    // who connects again does too, though it is another connection with the same number
+    let number = world.devices[0].number;
+    let publisher = tidegate_plugin::Publisher::new("d-1".into(), None, 60, 5);
+    world.host.publishers.insert(number, std::sync::Arc::new(publisher));
+    world.run(0.3);
+    assert!(world.rate(0).is_finite());
+}
+
+#[test]
+fn those_who_leave_leave_their_share() {
+    let mut world = World::new(OverloadConfig::default());
+    let queue = world.queue(1000.0);
+    let devices = world.devices("d", 40, 100.0, &[queue]);
+    world.run(15.0);
+    world.disconnect(&devices[..20]);
+    world.run(10.0);
+    let rate = world.rate(39);
+    assert!((42.0..=58.0).contains(&rate), "{rate}");
+    assert_eq!(world.view(queue)["publishers"], 20);
+    assert_settled(&mut world, queue, 1000.0);
+}
+
+/// A queue whose auto-scaler can still add consumers is left alone.
+#[test]
+fn protection_can_wait_for_the_auto_scaler() {
+    let mut world = World::new(OverloadConfig { needs_saturation: true, ..OverloadConfig::default() });
+    let queue = world.queue(1000.0);
+    world.devices("d", 20, 100.0, &[queue]);
+    world.run(3.0);
+    let name = std::sync::Arc::clone(&world.queues[queue].name);
+    let view = world.plugin.state(&name).unwrap();
+    assert_eq!((view.phase.name(), view.consumers), ("idle", 1));
+    assert!((view.demand - 2000.0).abs() < 200.0, "{view:?}");
+    world.plugin.set_saturated(&name, true);
+    world.run(0.5);
+    assert_eq!(world.phase(queue), "protect");
+    assert!(world.plugin.state("none").is_none());
+}

@@ -1,0 +1,161 @@
+//! Who gets what: weights, floors, ceilings, exemptions, several queues.
+
+use super::world::World;
+use crate::{ClassConfig, Consumer, OverloadConfig, QueueRule};
+
+fn class(name: &str) -> ClassConfig {
+    ClassConfig { name: name.into(), client: Some(format!("{name}-*")), ..ClassConfig::default() }
+}
+
+fn sent(world: &World, devices: &[usize]) -> f64 {
+    devices.iter().map(|device| world.devices[*device].sent as f64).sum::<f64>() / devices.len() as f64
+}
+
+#[test]
+fn weights_floors_ceilings_and_exemptions_hold() {
+    let classes = vec![
+        ClassConfig { weight: 4.0, ..class("gold") },
+        ClassConfig { floor: 30.0, ..class("floor") },
+        ClassConfig { ceiling: Some(2.0), ..class("low") },
+        ClassConfig { exempt: true, ..class("alarm") },
+    ];
+    let mut world = World::new(OverloadConfig { classes, ..OverloadConfig::default() });
+    let queue = world.queue(1000.0);
+    let groups =
+        ["gold", "floor", "low", "alarm", "other"].map(|name| world.devices(name, 10, 100.0, &[queue]));
+    world.run(20.0);
+    let processed = world.measure(20.0)[queue];
+    assert!(processed > 960.0, "{processed}");
+    let [gold, floor, low, alarm, other] = groups.map(|devices| sent(&world, &devices) / 20.0);
+    // 1000 = alarms, who send as much as they want and leave nothing
+    assert!((99.0..=101.0).contains(&alarm), "alarm {alarm}");
+    assert!(gold < 1.0 && other < 1.0 && low < 1.0, "{gold} {other} {low} {floor}");
+}
+
+#[test]
+fn a_class_with_weight_four_gets_four_times() {
+    let classes = vec![
+        ClassConfig { weight: 4.0, ..class("gold") },
+        ClassConfig { floor: 30.0, ..class("floor") },
+        ClassConfig { ceiling: Some(2.0), ..class("low") },
+        ClassConfig { exempt: true, ..class("alarm") },
+    ];
+    let mut world = World::new(OverloadConfig { classes, ..OverloadConfig::default() });
+    let queue = world.queue(1000.0);
+    let wants = [("gold", 100.0), ("floor", 100.0), ("low", 100.0), ("alarm", 18.0), ("other", 100.0)];
+    let groups = wants.map(|(name, wants)| world.devices(name, 10, wants, &[queue]));
+    world.run(20.0);
+    let processed = world.measure(20.0)[queue];
+    let [gold, floor, low, alarm, other] = groups.map(|devices| sent(&world, &devices) / 20.0);
+    assert!(processed > 960.0, "{processed}");
+    assert!((17.9..=18.1).contains(&alarm), "alarm {alarm}");
+    assert!((28.0..=32.0).contains(&floor), "floor {floor}");
+    assert!((1.8..=2.1).contains(&low), "low {low}");
+    assert!((3.8..=4.2).contains(&(gold / other)), "gold {gold}, other {other}");
+    // 100 = 18 + 30 + 2 + 4 x + x
+    assert!((9.0..=11.0).contains(&other), "other {other}");
+}
+
+#[test]
+fn who_wants_little_gets_it_and_leaves_the_rest() {
+    let mut world = World::new(OverloadConfig::default());
+    let queue = world.queue(1000.0);
+    let modest = world.devices("modest", 50, 5.0, &[queue]);
+    let greedy = world.devices("greedy", 10, 500.0, &[queue]);
+    world.run(20.0);
+    let processed = world.measure(20.0)[queue];
+    assert!(processed > 960.0, "{processed}");
+    assert!((sent(&world, &modest) / 20.0 - 5.0).abs() < 0.2);
+    let greedy = sent(&world, &greedy) / 20.0;
+    assert!((70.0..=78.0).contains(&greedy), "{greedy}");
+}
+
+#[test]
+fn classes_by_topic() {
+    let alarm = ClassConfig { topic: Some("alarm/*".into()), exempt: true, client: None, ..class("alarm") };
+    let mut world = World::new(OverloadConfig { classes: vec![alarm], ..OverloadConfig::default() });
+    let queue = world.queue(1000.0);
+    let devices = world.devices("d", 20, 100.0, &[queue]);
+    world.uses_topic(devices[3], "alarm/fire");
+    world.uses_topic(devices[4], "weather");
+    world.run(10.0);
+    assert!(world.rate(3).is_infinite() && world.rate(4).is_finite());
+    // among its first messages is early enough
+    world.uses_topic(devices[4], "alarm/smoke");
+    world.run(0.2);
+    assert!(world.rate(4).is_infinite());
+}
+
+/// A slow and a fast queue: who feeds both goes by the slow one, and is told apart where it is not as its class.
+#[test]
+fn the_lowest_rate_of_several_queues_counts() {
+    let mut world = World::new(OverloadConfig::default());
+    let (slow, fast) = (world.queue(100.0), world.queue(1000.0));
+    let both = world.devices("both", 5, 100.0, &[slow, fast]);
+    let only = world.devices("only", 20, 100.0, &[fast]);
+    let odd = world.devices("o/d", 1, 100.0, &[slow]);
+    world.run(25.0);
+    let processed = world.measure(10.0);
+    assert!(processed[slow] > 95.0 && processed[fast] > 950.0, "{processed:?}");
+    let (low, high) = (world.rate(both[0]), world.rate(only[0]));
+    assert!((15.0..=18.5).contains(&low), "{low}");
+    assert!((43.0..=50.0).contains(&high), "what the slow queue leaves is used: {high}");
+    assert!((world.rate(odd[0]) - low).abs() < 0.1 * low);
+    // most of the class feed the fast queue: the others are told apart
+    let class = world.last("$tide/v1/rate").unwrap();
+    assert!((class["rate"].as_f64().unwrap() / high - 1.0).abs() < 0.06, "{class} {high}");
+    assert_eq!(class["queue"], &*world.queues[fast].name);
+    let own = world.last("$tide/v1/rate/client/both-1").unwrap();
+    assert!((own["rate"].as_f64().unwrap() / low - 1.0).abs() < 0.06, "{own} {low}");
+    assert!(world.last("$tide/v1/rate/client/only-6").is_none());
+    assert!(world.announced.iter().all(|(_, topic, _)| !topic.contains("o/d")), "a topic of two levels");
+    // when the slow queue is well again, what they were told is taken back
+    world.queues[slow].rate = 1000.0;
+    world.run(30.0);
+    assert!(world.last("$tide/v1/rate/client/both-1").unwrap().is_null());
+}
+
+#[test]
+fn queues_are_chosen_by_rules() {
+    let rule = |filter: &str| QueueRule { filter: Some(filter.into()), ..QueueRule::default() };
+    let configs = [
+        (OverloadConfig { ignore: vec![rule("sensors/0/*")], ..OverloadConfig::default() }, false),
+        (OverloadConfig { protect: vec![rule("sensors/1/*")], ..OverloadConfig::default() }, false),
+        (OverloadConfig { protect: vec![rule("sensors/1/*"), rule("*")], ..OverloadConfig::default() }, true),
+        (
+            OverloadConfig {
+                protect: vec![QueueRule { min_qos: 2, ..QueueRule::default() }],
+                ..OverloadConfig::default()
+            },
+            false,
+        ),
+        (
+            OverloadConfig {
+                protect: vec![QueueRule { group: Some("work*".into()), ..QueueRule::default() }],
+                ..OverloadConfig::default()
+            },
+            true,
+        ),
+        (
+            OverloadConfig {
+                never_hold: vec![Consumer { filter: Some("$share/workers/*".into()), ..Consumer::default() }],
+                ..OverloadConfig::default()
+            },
+            false,
+        ),
+        (
+            OverloadConfig {
+                never_hold: vec![Consumer { client: Some("*".into()), ..Consumer::default() }],
+                ..OverloadConfig::default()
+            },
+            true,
+        ),
+    ];
+    for (config, protected) in configs {
+        let mut world = World::new(config.clone());
+        let queue = world.queue(1000.0);
+        world.devices("d", 20, 100.0, &[queue]);
+        world.run(5.0);
+        assert_eq!(world.rate(0).is_finite(), protected, "{config:?}");
+    }
+}

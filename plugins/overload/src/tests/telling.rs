@@ -1,0 +1,109 @@
+//! What is announced: when, how often, how dear.
+
+use std::collections::HashMap;
+
+use tidegate_plugin::Plugin;
+
+use super::world::World;
+use crate::OverloadConfig;
+
+fn overloaded(subscribers: usize) -> World {
+    let mut world = World::new(OverloadConfig::default());
+    world.host.subscribers = subscribers;
+    let queue = world.queue(1000.0);
+    world.devices("d", 20, 100.0, &[queue]);
+    world
+}
+
+#[test]
+fn announcements_are_spaced_grow_in_number_and_are_repeated() {
+    let mut world = overloaded(1);
+    world.run(60.0);
+    let mut last: HashMap<&str, u64> = HashMap::new();
+    let mut seq = 0;
+    for (at, topic, value) in &world.announced {
+        let before = last.insert(topic, *at);
+        assert!(before.is_none_or(|before| at - before >= 500), "{topic} at {at} and {before:?}");
+        assert!(value["seq"].as_u64().unwrap() > seq, "{value}");
+        seq = value["seq"].as_u64().unwrap();
+        assert_eq!(value["v"], 1);
+    }
+    let rates: Vec<_> = world.announced.iter().filter(|(_, topic, _)| topic == "$tide/v1/rate").collect();
+    let (at, _, value) = rates[0];
+    assert_eq!(value["at_ms"].as_u64().unwrap(), 1_731_730_000_000 + at);
+    assert_eq!(value["phase"], "protect");
+    assert_eq!(value["queue"], "workers:sensors/0/#");
+    let rate = value["rate"].as_f64().unwrap();
+    assert_eq!(value["interval_ms"].as_u64().unwrap(), (1e3 / rate).round() as u64);
+    assert_eq!(value["burst"], 1);
+    for two in rates.windows(2) {
+        assert!(two[1].0 - two[0].0 < two[0].2["ttl_ms"].as_u64().unwrap(), "it ran out: {two:?}");
+    }
+    let (end, _, last) = rates.last().unwrap();
+    assert!(world.millis - end < last["ttl_ms"].as_u64().unwrap());
+    let load = world.last("$tide/v1/load").unwrap();
+    for field in ["response_ms", "queue_ms", "depth", "processing_rate"] {
+        assert!(load[field].is_number(), "{field} in {load}");
+    }
+}
+
+#[test]
+fn advice_costs_at_most_one_message_in_a_hundred() {
+    for subscribers in [1, 20, 100] {
+        let mut world = overloaded(subscribers);
+        world.run(20.0);
+        let before = world.announced.len();
+        let messages = world.measure(60.0)[0] * 60.0;
+        let deliveries = (world.announced.len() - before) * subscribers;
+        assert!(deliveries as f64 <= 0.01 * messages + 100.0, "{deliveries} for {messages} messages");
+        assert!(before > 0);
+    }
+}
+
+/// Two thousand to tell and few messages: it is told, once, and holds for long.
+#[test]
+fn what_is_dear_to_tell_holds_longer() {
+    let mut world = overloaded(2000);
+    world.run(120.0);
+    let rates: Vec<_> = world.announced.iter().filter(|(_, topic, _)| topic == "$tide/v1/rate").collect();
+    assert!((1..=3).contains(&rates.len()), "{rates:?}");
+    assert!(rates[0].2["ttl_ms"].as_u64().unwrap() >= 100_000, "{rates:?}");
+}
+
+#[test]
+fn operators_get_answers() {
+    let mut world = overloaded(1);
+    world.run(10.0);
+    let queue = world.view(0);
+    assert_eq!((queue["publishers"].as_u64(), queue["consumers"].as_u64()), (Some(20), Some(1)));
+    assert!((queue["processing_rate"].as_f64().unwrap() - 1000.0).abs() < 50.0, "{queue}");
+    assert_eq!(queue["rates"][0]["class"], "default");
+    let (status, answer) = world.ask("publishers", "queue=workers%3Asensors%2F0%2F%23");
+    assert_eq!((status, answer["total"].as_u64()), (200, Some(20)));
+    assert_eq!(answer["publishers"][0]["by"], "workers:sensors/0/#");
+    assert_eq!(world.ask("publishers", "").0, 400);
+    assert_eq!(world.ask("publishers", "queue=none").0, 404);
+}
+
+#[test]
+fn every_metric_is_written_and_labels_are_bounded() {
+    let mut world = overloaded(1);
+    for _ in 0..300 {
+        let queue = world.queue(1000.0);
+        world.devices("e", 1, 10.0, &[queue]);
+    }
+    world.run(3.0);
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    metrics::with_local_recorder(&recorder, || world.plugin.refresh_metrics());
+    let text = recorder.handle().render();
+    for name in crate::METRICS {
+        assert!(text.contains(&format!("\n{name}")) || text.starts_with(name), "{name} is not in\n{text}");
+    }
+    assert_eq!(text.lines().filter(|line| line.starts_with("tidegate_queue_depth{")).count(), 201);
+    let arrived = |line: &&str| line.starts_with("tidegate_queue_arrived_total{");
+    let count = |line: &str| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap();
+    let shown: u64 = text.lines().filter(arrived).map(count).sum();
+    // what arrived after the last turn is not yet counted
+    let sent: u64 = world.devices.iter().map(|device| device.sent).sum();
+    assert!(shown <= sent && shown > sent * 9 / 10, "{shown} of {sent}");
+}

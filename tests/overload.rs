@@ -1,0 +1,239 @@
+//! Overload control with the real binary and real clients: rates are announced, followed, and taken back.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use common::PATIENCE;
+use common::client::{Client, End};
+use common::decode::Packet;
+use common::packet::*;
+use common::property::*;
+use common::server::{Server, Setup};
+use serde_json::Value as Json;
+
+/// A consumer that works this long on each message can take 200 a second.
+const WORK: Duration = Duration::from_millis(5);
+
+fn start(name: &str) -> Server {
+    let plugins = ("plugins", r#"["access","overload"]"#.to_owned());
+    Server::start(name, &Setup { settings: vec![plugins], ..Setup::default() })
+}
+
+fn get(server: &Server, path: &str) -> String {
+    let mut stream = TcpStream::connect(server.admin).expect("the admin endpoint");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").expect("a request");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("an answer");
+    text
+}
+
+fn json(server: &Server, path: &str) -> Json {
+    let answer = get(server, path);
+    let body = answer.split_once("\r\n\r\n").expect("a body").1;
+    // the body may come in chunks, of which the JSON is one line
+    let line =
+        body.lines().find(|line| line.starts_with(['{', '['])).unwrap_or_else(|| panic!("no JSON: {answer}"));
+    serde_json::from_str(line).expect("JSON")
+}
+
+/// Everything that runs beside the test until it is over.
+struct Scene {
+    over: AtomicBool,
+    sending: AtomicBool,
+    accepted: AtomicU64,
+    delivered: AtomicU64,
+    /// The lowest rate that a publisher was told with an acknowledgement, in thousandths.
+    lowest_told: AtomicU64,
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self {
+            over: AtomicBool::new(false),
+            sending: AtomicBool::new(true),
+            accepted: AtomicU64::new(0),
+            delivered: AtomicU64::new(0),
+            lowest_told: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// Takes messages one after the other, with work in between.
+    fn consume(&self, mut client: Client) {
+        while !self.over.load(SeqCst) {
+            match client.recv_within(Duration::from_millis(200)) {
+                Ok(Packet::Publish(publish)) => {
+                    std::thread::sleep(WORK);
+                    client.acknowledge(&publish);
+                    self.delivered.fetch_add(1, SeqCst);
+                }
+                Ok(_) | Err(End::Timeout) => {}
+                Err(End::Closed) => panic!("the consumer was closed"),
+            }
+        }
+    }
+
+    /// Publishes as fast as acknowledgements come, or at the rate that they tell.
+    fn publish(&self, mut client: Client, topic: &str) {
+        let mut interval = Duration::ZERO;
+        while self.sending.load(SeqCst) {
+            let id = client.packet_id();
+            client.send(&Publish::new(topic, "reading").qos(1).id(id));
+            let ack = client.expect_ack(Kind::Puback, id);
+            assert_eq!(ack.code, 0);
+            self.accepted.fetch_add(1, SeqCst);
+            if let Some(rate) = told_rate(&ack) {
+                let rate: f64 = rate.parse().unwrap_or(f64::INFINITY);
+                assert!(rate > 0.0);
+                interval = Duration::try_from_secs_f64(1.0 / rate).unwrap_or_default();
+                self.lowest_told.fetch_min((rate * 1e3) as u64, SeqCst);
+            }
+            std::thread::sleep(interval);
+        }
+    }
+}
+
+fn told_rate(ack: &Ack) -> Option<&str> {
+    ack.properties.iter().find_map(|(_, value)| match value {
+        Value::Pair(name, value) if name == "tide-rate" => Some(value.as_str()),
+        _ => None,
+    })
+}
+
+/// The next announcement on a topic that is wanted.
+fn announced(watcher: &mut Client, topic: &str, wanted: impl Fn(&Json) -> bool) -> Json {
+    let deadline = Instant::now() + 3 * PATIENCE;
+    while Instant::now() < deadline {
+        if let Ok(Packet::Publish(publish)) = watcher.recv_within(PATIENCE)
+            && publish.topic == topic
+        {
+            let value: Json = serde_json::from_str(publish.text()).expect("JSON");
+            if wanted(&value) {
+                return value;
+            }
+        }
+    }
+    panic!("nothing of the kind on {topic}");
+}
+
+/// What is retained on a topic.
+fn retained(server: &Server, topic: &str) -> Json {
+    let mut client = server.client(Version::V5);
+    client.subscribe(topic, 0);
+    let publish = client.receive();
+    assert!(publish.retain, "{publish:?}");
+    serde_json::from_str(publish.text()).expect("JSON")
+}
+
+#[test]
+fn publishers_are_told_their_rate_until_it_is_over() {
+    let server = start("overload");
+    let mut watcher = server.client(Version::V5);
+    watcher.subscribe("$tide/v1/#", 0);
+    let mut consumer = server.connect(&Connect::v5("worker").with(short(RECEIVE_MAXIMUM, 10)));
+    consumer.subscribe("sensors/#", 1);
+    let scene = &Scene::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| scene.consume(consumer));
+        for n in 0..4 {
+            let client = server.connect(&Connect::v5(&format!("sensor-{n}")));
+            scope.spawn(move || scene.publish(client, &format!("sensors/{n}")));
+        }
+        let told = announced(&mut watcher, "$tide/v1/rate", |value| value["rate"].is_number());
+        assert_eq!((&told["v"], &told["queue"]), (&Json::from(1), &Json::from("worker:sensors/#")));
+        assert_eq!(told["phase"], "protect");
+        for field in ["seq", "at_ms", "interval_ms", "burst", "ttl_ms"] {
+            assert!(told[field].is_u64(), "{field} in {told}");
+        }
+        let load = announced(&mut watcher, "$tide/v1/load", |value| value["phase"] == "protect");
+        assert!(load["processing_rate"].is_number() && load["response_ms"].is_u64(), "{load}");
+        // Who comes later hears of it too.
+        assert!(retained(&server, "$tide/v1/rate")["rate"].is_number());
+        // It settles near a quarter of what the consumer takes, whatever that is on this machine.
+        let settled = |server: &Server| {
+            let queues = json(server, "/api/v1/queues");
+            let queue = &queues[0];
+            assert_eq!(queue["queue"], "worker:sensors/#", "{queues}");
+            let rate = queue["processing_rate"].as_f64()?;
+            let each = queue["rates"][0]["rate"].as_f64()?;
+            (queue["publishers"] == 4 && (0.1..0.4).contains(&(each / rate))).then_some(())
+        };
+        let deadline = Instant::now() + PATIENCE;
+        while settled(&server).is_none() {
+            assert!(Instant::now() < deadline, "{}", json(&server, "/api/v1/queues"));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let publishers = json(&server, "/api/v1/publishers?queue=worker%3Asensors%2F%23");
+        assert_eq!(publishers["total"], 4, "{publishers}");
+        let metrics = get(&server, "/metrics");
+        dashboard_finds_its_metrics(&metrics);
+        for name in ["depth", "phase", "announced_rate", "delay_seconds_count", "arrived_total"] {
+            let line = format!("tidegate_queue_{name}{{queue=\"worker:sensors/#\"}}");
+            assert!(metrics.contains(&line), "{line} is missing in\n{metrics}");
+        }
+        // Acknowledgements said it as well.
+        assert!(scene.lowest_told.load(SeqCst) < 1_000_000);
+        forge(&server);
+        scene.sending.store(false, SeqCst);
+        let over = announced(&mut watcher, "$tide/v1/rate", |value| value["rate"].is_null());
+        assert!(over["seq"].as_u64() > told["seq"].as_u64());
+        assert!(retained(&server, "$tide/v1/rate")["rate"].is_null());
+        let deadline = Instant::now() + PATIENCE;
+        while scene.delivered.load(SeqCst) < scene.accepted.load(SeqCst) {
+            assert!(Instant::now() < deadline, "what was acknowledged was not delivered");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        scene.over.store(true, SeqCst);
+    });
+    assert_eq!(scene.delivered.load(SeqCst), scene.accepted.load(SeqCst));
+}
+
+/// Every metric in the dashboard is one that the gateway shows.
+fn dashboard_finds_its_metrics(metrics: &str) {
+    let text = include_str!("../config/grafana/tidegate.json");
+    let dashboard: Json = serde_json::from_str(text).expect("JSON");
+    assert!(dashboard["panels"].as_array().expect("panels").len() > 5);
+    let mut names = 0;
+    for (at, _) in text.match_indices("tidegate_") {
+        let name: String = text[at..].chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect();
+        let shown = |line: &str| line.strip_prefix(&name).is_some_and(|rest| rest.starts_with(['{', ' ']));
+        assert!(metrics.lines().any(shown), "{name} is not shown in\n{metrics}");
+        names += 1;
+    }
+    assert!(names > 15, "{names}");
+}
+
+/// Nobody but the gateway announces.
+fn forge(server: &Server) {
+    let mut forger = server.client(Version::V5);
+    for topic in ["$tide/v1/rate", "$tide/v1/rate/client/sensor-1", "$tide/v1/load", "$tide/v1/check/other"] {
+        let code = forger.publish(Publish::new(topic, r#"{"v":1,"rate":0.001}"#).qos(1).retain());
+        assert_eq!(code, 0x87, "{topic}");
+    }
+    assert_ne!(retained(server, "$tide/v1/rate")["rate"], 0.001);
+}
+
+/// Publishers that send no more than the consumer takes are not told anything.
+#[test]
+fn without_an_overload_nothing_is_announced() {
+    let server = start("no-overload");
+    let mut watcher = server.client(Version::V5);
+    watcher.subscribe("$tide/v1/#", 0);
+    let mut consumer = server.client(Version::V5);
+    consumer.subscribe("calm/#", 1);
+    let mut publisher = server.client(Version::V5);
+    for n in 0..300 {
+        assert_eq!(publisher.publish(Publish::new("calm/x", n.to_string()).qos(1)), 0);
+        assert_eq!(consumer.receive().text(), n.to_string());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    watcher.expect_silence();
+    let queues = json(&server, "/api/v1/queues");
+    assert_eq!(queues[0]["phase"], "idle", "{queues}");
+}
