@@ -161,6 +161,11 @@ impl BatchWriter {
         self.count
     }
 
+    /// Bytes of its messages.
+    pub fn bytes(&self) -> usize {
+        if self.is_empty() { 0 } else { self.bytes.len() }
+    }
+
     /// Whether it holds no message.
     pub fn is_empty(&self) -> bool {
         self.count == 0

@@ -565,7 +565,7 @@ impl Inner {
             // only a fast consumer, which may hesitate for a moment: a slow or dead one must not slow a fleet
             HoldPolicy::Briefly => {
                 now.saturating_sub(self.progress) <= limits.progress
-                    && self.service.takes_within(FAST_HOLDS * limits.brief) >= limits.messages
+                    && self.service.may_take(limits.messages, FAST_HOLDS * limits.brief)
             }
         }
     }

@@ -281,6 +281,7 @@ fn establish(
         timer_at: 0,
         input_ready: !input.is_empty(),
         pause: super::Pause::No,
+        credit: super::input::FIRST_CREDIT,
         input,
         output,
         written: 0,

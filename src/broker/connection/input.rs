@@ -13,8 +13,11 @@ use crate::broker::gate::Held;
 use crate::broker::session::State;
 use crate::wire::{Frame, Packet, ReasonCode, WireError, decode, frame};
 
-/// What passes after a brief hold that ran its full time, in bytes.
-const TRICKLE: usize = 4096;
+/// What passes before we look what consumer queues make of it, in bytes: at first, and after a brief hold that ran its
+/// full time.
+pub(super) const FIRST_CREDIT: usize = 4096;
+/// Whoever may pass this much in one go is not looked after any more.
+const FULL_CREDIT: usize = 64 * 1024;
 /// How often we look whether consumer queues have seen what passed, in milliseconds.
 const LOOK: Millis = 2;
 
@@ -207,15 +210,14 @@ impl Connection {
                     break;
                 }
             }
-            if self.pause == Pause::Trickle && at >= TRICKLE {
+            if self.credit_is_used(scratch) {
                 self.input_ready = true;
                 break;
             }
         }
+        let look = self.credit_is_used(scratch);
         self.finish_batch(cx, scratch, state, now);
-        if self.pause == Pause::Trickle && at >= TRICKLE {
-            self.pause = Pause::Look(self.broker.spine.sent(self.session.number));
-        }
+        self.look_if(look);
         self.conclude(last, now);
         at
     }
@@ -256,7 +258,12 @@ impl Connection {
                     self.pause = Pause::Brief;
                     return Next::Pause;
                 }
-                held => held.is_some() || self.held.is_some(),
+                held => {
+                    if held.is_some() && self.held.is_none() {
+                        self.credit = (self.credit / 2).max(1);
+                    }
+                    held.is_some() || self.held.is_some()
+                }
             },
             Packet::PubAck(_)
             | Packet::PubRec(_)
@@ -327,6 +334,7 @@ impl Connection {
         self.start_batch(scratch);
         while self.offered.is_none()
             && (!relieved || self.relief > 0)
+            && (relieved || !self.credit_is_used(scratch))
             && let Some(packet) = held.packets.pop_front()
         {
             self.relief = self.relief.saturating_sub(packet.bytes());
@@ -347,7 +355,9 @@ impl Connection {
                 }
             }
         }
+        let look = !relieved && self.credit_is_used(scratch);
         self.finish_batch(cx, scratch, state, now);
+        self.look_if(look);
         self.conclude(last, now);
         if !held.packets.is_empty() {
             self.held = Some(Box::new(HeldInput::again(*held)));
@@ -373,6 +383,19 @@ impl Connection {
         next
     }
 
+    /// Whether as much is in the batch as may pass before consumer queues have seen it. So a publisher that was never
+    /// held, or just was, can't send thousands of messages to a slow consumer before anybody notices.
+    fn credit_is_used(&self, scratch: &Scratch) -> bool {
+        self.credit < FULL_CREDIT && scratch.batch.bytes() >= self.credit
+    }
+
+    /// Waits until consumer queues have seen what was sent.
+    fn look_if(&mut self, look: bool) {
+        if look && self.pause == Pause::No {
+            self.pause = Pause::Look(self.broker.spine.sent(self.session.number));
+        }
+    }
+
     fn pausing(&self) -> bool {
         matches!(self.pause, Pause::Brief | Pause::Look(_))
     }
@@ -380,14 +403,17 @@ impl Connection {
     /// Goes on after a brief hold; `false` while it lasts.
     fn resume_after_pause(&mut self, cx: &mut Context<'_>, now: Millis) -> bool {
         match self.pause {
-            Pause::No | Pause::Trickle => true,
+            Pause::No => true,
             Pause::Brief => match self.gate.held_or_wake(now, cx.waker()) {
                 Some(Held::Until(until)) => {
                     self.arm(until);
                     false
                 }
                 _ => {
-                    self.pause = if self.gate.brief_ran_out() { Pause::Trickle } else { Pause::No };
+                    if self.gate.brief_ran_out() {
+                        self.credit = self.credit.min(FIRST_CREDIT);
+                    }
+                    self.pause = Pause::No;
                     true
                 }
             },
@@ -397,6 +423,9 @@ impl Connection {
             }
             Pause::Look(_) => {
                 self.pause = Pause::No;
+                if self.gate.held(now).is_none() {
+                    self.credit = (2 * self.credit).min(FULL_CREDIT);
+                }
                 true
             }
         }

@@ -103,6 +103,8 @@ struct Connection {
     /// Whether `input` may hold whole packets.
     input_ready: bool,
     pause: Pause,
+    /// Bytes that may pass before we look what consumer queues make of them: grows while they hold nobody.
+    credit: usize,
     /// Encoded and not yet taken by the socket, from `written` on.
     output: Vec<u8>,
     written: usize,
@@ -197,9 +199,7 @@ enum Pause {
     No,
     /// A QoS 0 queue holds us briefly.
     Brief,
-    /// The hold ran its full time: only a little may pass before we look whether there is another.
-    Trickle,
-    /// That little has passed: until consumer queues have seen so many batches.
+    /// As much has passed as may before we look again: until consumer queues have seen so many batches.
     Look(u64),
 }
 
