@@ -69,39 +69,48 @@ pub struct PendingRetained {
 /// The retained messages that new subscriptions are owed, each filter once, first come first served.
 #[derive(Debug, Default)]
 pub struct OwedRetained {
-    order: VecDeque<PendingRetained>,
-    filters: HashSet<Arc<str>>,
+    /// Each with its number; stale ones, whose number is no longer the filter's, are skipped.
+    order: VecDeque<(u64, PendingRetained)>,
+    /// The number of what is owed for each filter.
+    filters: HashMap<Arc<str>, u64>,
+    numbers: u64,
 }
 
+/// Stale ones are kept until there are more of them than of the others, and more than these.
+const FEW_STALE: usize = 16;
+
 impl OwedRetained {
-    /// Owes the messages of a filter, unless it does already.
+    /// Owes the messages of a filter from the first one on; what it was owed before is forgotten.
     pub fn add(&mut self, pending: PendingRetained) {
-        if self.filters.insert(Arc::clone(&pending.cursor.filter)) {
-            self.order.push_back(pending);
-        }
+        self.numbers += 1;
+        self.filters.insert(Arc::clone(&pending.cursor.filter), self.numbers);
+        self.order.push_back((self.numbers, pending));
+        self.tidy();
     }
 
     /// Owes nothing for this filter any more.
     pub fn forget(&mut self, filter: &str) {
         self.filters.remove(filter);
-        self.give_memory_back();
+        self.tidy();
     }
 
     /// What is to be read next.
     pub fn next(&mut self) -> Option<&mut PendingRetained> {
         while let Some(first) = self.order.front()
-            && !self.filters.contains(&first.cursor.filter)
+            && !is_owed(&self.filters, first)
         {
             self.order.pop_front();
         }
-        self.order.front_mut()
+        self.order.front_mut().map(|(_, pending)| pending)
     }
 
     /// What was to be read next has been read.
     pub fn next_is_done(&mut self) {
         if let Some(done) = self.order.pop_front() {
-            self.filters.remove(&done.cursor.filter);
-            self.give_memory_back();
+            if is_owed(&self.filters, &done) {
+                self.filters.remove(&done.1.cursor.filter);
+            }
+            self.tidy();
         }
     }
 
@@ -110,11 +119,18 @@ impl OwedRetained {
         self.filters.is_empty()
     }
 
-    fn give_memory_back(&mut self) {
+    /// A client that subscribes and unsubscribes for ever while it takes nothing must not fill the memory.
+    fn tidy(&mut self) {
         if self.filters.is_empty() {
             *self = Self::default();
+        } else if self.order.len() > 2 * self.filters.len() + FEW_STALE {
+            self.order.retain(|pending| is_owed(&self.filters, pending));
         }
     }
+}
+
+fn is_owed(filters: &HashMap<Arc<str>, u64>, (number, pending): &(u64, PendingRetained)) -> bool {
+    filters.get(&pending.cursor.filter) == Some(number)
 }
 
 impl State {
@@ -155,4 +171,67 @@ impl Session {
 pub struct Registry {
     /// Locked after a session's state, and for a moment only: everybody who comes or goes needs it.
     pub sessions: Mutex<HashMap<Arc<str>, Arc<Session>>>,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn pending(filter: &str, qos: QoS) -> PendingRetained {
+        PendingRetained { cursor: Cursor::new(filter.into(), 1), qos, extra: None }
+    }
+
+    fn next(owed: &mut OwedRetained) -> Option<(String, QoS)> {
+        owed.next().map(|pending| (pending.cursor.filter.to_string(), pending.qos))
+    }
+
+    #[test]
+    fn first_come_first_served() {
+        let mut owed = OwedRetained::default();
+        owed.add(pending("a", QoS::AtMostOnce));
+        owed.add(pending("b", QoS::AtLeastOnce));
+        assert_eq!(next(&mut owed), Some(("a".into(), QoS::AtMostOnce)));
+        owed.next_is_done();
+        assert_eq!(next(&mut owed), Some(("b".into(), QoS::AtLeastOnce)));
+        owed.next_is_done();
+        assert_eq!(next(&mut owed), None);
+        assert!(owed.is_empty());
+    }
+
+    #[test]
+    fn a_filter_subscribed_again_is_read_once_and_anew() {
+        for unsubscribe in [false, true] {
+            let mut owed = OwedRetained::default();
+            owed.add(pending("other", QoS::AtMostOnce));
+            owed.add(pending("a", QoS::AtMostOnce));
+            if unsubscribe {
+                owed.forget("a");
+            }
+            owed.add(pending("a", QoS::ExactlyOnce));
+            assert_eq!(next(&mut owed), Some(("other".into(), QoS::AtMostOnce)));
+            owed.next_is_done();
+            assert_eq!(next(&mut owed), Some(("a".into(), QoS::ExactlyOnce)));
+            owed.next_is_done();
+            assert_eq!(next(&mut owed), None);
+            assert!(owed.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_is_forgotten_leaves_the_memory_though_the_first_waits() {
+        for unsubscribe in [false, true] {
+            let mut owed = OwedRetained::default();
+            owed.add(pending("stuck", QoS::AtLeastOnce));
+            for _ in 0..10_000 {
+                owed.add(pending("loop", QoS::AtMostOnce));
+                if unsubscribe {
+                    owed.forget("loop");
+                }
+                assert!(owed.order.len() <= 2 * owed.filters.len() + FEW_STALE);
+            }
+            assert_eq!(next(&mut owed).unwrap().0, "stuck");
+        }
+    }
 }
