@@ -36,6 +36,13 @@ fn no_codes(packet: Packet) -> Option<()> {
     matches!(packet, Packet::Unsuback(_)).then_some(())
 }
 
+fn published(packet: Packet) -> Option<Publish> {
+    match packet {
+        Packet::Publish(publish) => Some(publish),
+        _ => None,
+    }
+}
+
 /// [MQTT-3.14.4-1] Nothing follows DISCONNECT, not even the acknowledgement of what came before the mistake.
 #[test]
 fn nothing_follows_disconnect() {
@@ -202,6 +209,40 @@ fn large_retained_messages() {
             seen.insert(publish.payload[0]);
             if publish.qos == 1 {
                 subscriber.send(&puback(publish.id)).await.unwrap();
+            }
+        }
+    });
+}
+
+/// [MQTT-3.8.4-3] Who subscribes again before all retained messages came gets all of them with the new identifier,
+/// whether it unsubscribed in between or not.
+#[test]
+fn subscribed_again_before_all_retained_messages_came() {
+    const MESSAGES: usize = 1_000;
+    let house = House::start(|settings| settings.session.sys_interval = 0);
+    run(async {
+        let (mut publisher, _) = house.connect(&Connect::v5("publisher")).await;
+        for n in 0..MESSAGES {
+            let publish = Publish::new(&format!("kept/{n}"), "x").qos(1).id(1).retain();
+            publisher.send(&publish).await.unwrap();
+            publisher.wait_for(|packet| (packet == Packet::Ack(puback(1))).then_some(())).await;
+        }
+        for unsubscribes in [false, true] {
+            let connect = Connect::v5("subscriber").with(short(RECEIVE_MAXIMUM, 1));
+            let (mut subscriber, _) = house.connect(&connect).await;
+            subscriber.send(&Subscribe::new(1, &[("kept/#", 1)]).with(subscription_id(1))).await.unwrap();
+            let mut unacknowledged = subscriber.wait_for(published).await;
+            if unsubscribes {
+                subscriber.send(&Unsubscribe::new(2, &["kept/#"])).await.unwrap();
+            }
+            subscriber.send(&Subscribe::new(3, &[("kept/#", 1)]).with(subscription_id(2))).await.unwrap();
+            let mut seen = std::collections::HashSet::new();
+            while seen.len() < MESSAGES {
+                subscriber.send(&puback(unacknowledged.id)).await.unwrap();
+                unacknowledged = subscriber.wait_for(published).await;
+                if unacknowledged.properties.contains(&subscription_id(2)) {
+                    assert!(seen.insert(unacknowledged.topic.clone()), "{} came twice", unacknowledged.topic);
+                }
             }
         }
     });
