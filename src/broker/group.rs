@@ -140,11 +140,12 @@ impl Group {
         pushed
     }
 
-    /// Members that are connected, and what all members have and have not finished.
-    pub fn at_work(&self) -> (u32, u64) {
-        let members = self.members.lock();
-        let connected = members.list.iter().filter(|member| member.window > 0).count();
-        (connected as u32, members.list.iter().map(|member| member.unfinished).sum())
+    /// Members that are connected, what all members have and have not finished, and the highest QoS that any asks for.
+    pub fn at_work(&self) -> (u32, u64, QoS) {
+        let members = &self.members.lock().list;
+        let connected = members.iter().filter(|member| member.window > 0).count();
+        let highest = members.iter().map(|member| member.qos).max().unwrap_or(QoS::AtMostOnce);
+        (connected as u32, members.iter().map(|member| member.unfinished).sum(), highest)
     }
 
     fn hand_out(&self, now: Millis, limits: &Limits) {
@@ -335,6 +336,16 @@ mod tests {
         session.queue.connect(1);
         group.join(&session, QoS::AtLeastOnce, None, 2, 1, &limits);
         assert_eq!((session.queue.depth(), group.queue.depth()), (2, 1));
+    }
+
+    #[test]
+    fn its_qos_is_the_highest_that_a_member_asks_for() {
+        let (group, sessions, limits) = group(&[5, 5]);
+        assert_eq!(group.at_work(), (2, 0, QoS::AtLeastOnce));
+        group.join(&sessions[0], QoS::ExactlyOnce, None, 5, 1, &limits);
+        assert_eq!(group.at_work(), (2, 0, QoS::ExactlyOnce));
+        group.leave(0, &limits);
+        assert_eq!(group.at_work(), (1, 0, QoS::AtLeastOnce));
     }
 
     #[test]

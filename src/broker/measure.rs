@@ -15,18 +15,20 @@ use crate::wire::QoS;
 
 impl Measured for Subscription {
     fn measure(&self, now: Moment) -> Option<QueueReport> {
-        let (id, owner, group, in_flight, consumers, stated) = match &self.target {
+        let (id, owner, group, qos, in_flight, consumers, stated) = match &self.target {
             Target::Session(session) => {
-                let in_flight = session.state.lock().inflight.len() as u64;
+                let state = session.state.lock();
+                let (in_flight, qos) = (state.inflight.len() as u64, state.highest_qos());
+                drop(state);
                 let connected = u32::from(session.queue.is_connected());
                 let stated = session.queue.statement(now, connected, in_flight);
-                (session.number, &*session.client_id, None, in_flight, connected, stated)
+                (session.number, &*session.client_id, None, qos, in_flight, connected, stated)
             }
             Target::Group(group) => {
-                let (consumers, in_flight) = group.at_work();
+                let (consumers, in_flight, qos) = group.at_work();
                 let name = topic::split_share(&group.path).ok().flatten().map_or("", |(name, _)| name);
                 let stated = group.queue.statement(now, consumers, in_flight);
-                (group.number, name, Some(name.into()), in_flight, consumers, stated)
+                (group.number, name, Some(name.into()), qos, in_flight, consumers, stated)
             }
         };
         let Stated { statement, waiting, age, held } = stated?;
@@ -35,7 +37,7 @@ impl Measured for Subscription {
             name: format!("{owner}:{}", self.filter).into(),
             group,
             filter: Arc::clone(&self.filter),
-            qos: self.qos as u8,
+            qos: qos as u8,
             consumers,
             reading: statement.reading,
             waiting,
@@ -55,7 +57,15 @@ impl Host for Broker {
     fn publish(&self, topic: &str, payload: &[u8], retain: bool) {
         let qos = QoS::AtMostOnce;
         let parts = Parts { topic, properties: b"", payload, qos, retain, ordinal: 0, expires: 0 };
-        self.publish_own(0, parts);
+        if !self.own.crowded() {
+            self.publish_own(0, parts);
+            return;
+        }
+        self.stats.own_left_out.add(1);
+        // who subscribes later shall get the newest one nevertheless
+        if retain {
+            self.retain(0, parts);
+        }
     }
 
     fn subscribers(&self, topic: &str) -> usize {
@@ -66,5 +76,35 @@ impl Host for Broker {
 
     fn publisher(&self, number: u64) -> Option<Arc<Publisher>> {
         self.gates.find(number).map(|gate| Arc::clone(&gate.publisher))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::super::own::ENOUGH;
+    use super::*;
+    use crate::chain::Chain;
+    use crate::config::Settings;
+
+    /// In a runtime of one thread nothing leaves until the test waits.
+    #[tokio::test]
+    async fn messages_of_plugins_are_bounded() {
+        let broker = Broker::start(Settings::default(), Chain::default()).unwrap();
+        let payload = vec![b'x'; 64 * 1024];
+        let sent = 2 * ENOUGH / payload.len();
+        for _ in 0..sent {
+            broker.publish("control/much", &payload, false);
+        }
+        let left_out = broker.stats.own_left_out.get() as usize;
+        let accepted = (sent - left_out) * payload.len();
+        assert!(accepted > ENOUGH / 2 && accepted <= ENOUGH + payload.len(), "{accepted}");
+        broker.publish("control/state", b"newest", true);
+        assert_eq!(broker.stats.own_left_out.get() as usize, left_out + 1);
+        assert_eq!(broker.levels().retained, 1);
+        broker.own.room().await;
+        broker.publish("control/much", b"x", false);
+        assert_eq!(broker.stats.own_left_out.get() as usize, left_out + 1);
     }
 }

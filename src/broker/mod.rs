@@ -178,10 +178,12 @@ impl Broker {
         let sessions: Vec<_> = self.registry.sessions.lock().values().cloned().collect();
         let retained = self.retained.read();
         let groups: Vec<_> = self.groups.lock().values().cloned().collect();
+        // not in the expression below: the tree is locked after queues, never around them
+        let subscriptions = self.tree.read().len();
         Levels {
             connected: self.stats.connects.get().saturating_sub(disconnects),
             sessions: sessions.len(),
-            subscriptions: self.tree.read().len(),
+            subscriptions,
             retained: retained.len(),
             retained_bytes: retained.bytes(),
             waiting: sessions.iter().map(|session| session.queue.depth()).sum::<usize>()

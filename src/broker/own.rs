@@ -1,7 +1,8 @@
-//! Messages of the broker itself on their way into the spine: wills and `$SYS`.
+//! Messages of the gateway itself on their way into the spine: wills, `$SYS`, those of plugins.
 //!
-//! Those who publish them cannot wait, so they wait here. None is lost, and there is a bound: when much waits, `$SYS` is
-//! left out and a client with a will is let in later. So no more than [`ENOUGH`] and one will for each client wait.
+//! Those who publish them cannot wait, so they wait here, and there is a bound: when much waits, `$SYS` is left out, so are
+//! messages of plugins, counted, and a client with a will is let in later. So no more than [`ENOUGH`], one message of
+//! each who publishes just then, and one will for each client wait. What is here is not lost.
 
 use std::future::poll_fn;
 use std::sync::Weak;
@@ -14,7 +15,7 @@ use tokio::sync::{Notify, mpsc};
 use super::Broker;
 
 /// Bytes that may wait before clients with wills do.
-const ENOUGH: usize = 4 * 1024 * 1024;
+pub(super) const ENOUGH: usize = 4 * 1024 * 1024;
 
 /// What waits, and its way in.
 pub struct Own {

@@ -9,7 +9,7 @@ use super::inflight::Inflight;
 use super::queue::{Extra, HoldPolicy, Queue};
 use super::retained::Cursor;
 use super::timers;
-use super::tree::Subscription;
+use super::tree::{Subscription, Target};
 use crate::wire::{QoS, Will};
 
 /// A client's session.
@@ -53,6 +53,8 @@ pub struct State {
     /// How many subscriptions let the queue hold publishers while it makes progress, and how many only briefly.
     pub lasting: usize,
     pub brief: usize,
+    /// How many subscriptions of its own, not of groups, ask for each QoS.
+    pub by_qos: [usize; 3],
 }
 
 /// Retained messages that a subscription is still owed.
@@ -143,14 +145,26 @@ impl State {
         }
     }
 
+    /// The highest QoS that a subscription of its own asks for.
+    pub fn highest_qos(&self) -> QoS {
+        match self.by_qos {
+            [_, _, two] if two > 0 => QoS::ExactlyOnce,
+            [_, one, _] if one > 0 => QoS::AtLeastOnce,
+            _ => QoS::AtMostOnce,
+        }
+    }
+
     /// Counts a subscription that is new (or one less when it is gone).
-    pub fn count_policy(&mut self, policy: HoldPolicy, gone: bool) {
-        let count = match policy {
-            HoldPolicy::WhileProgress => &mut self.lasting,
-            HoldPolicy::Briefly => &mut self.brief,
-            HoldPolicy::Never => return,
-        };
-        *count = if gone { count.saturating_sub(1) } else { *count + 1 };
+    pub fn count(&mut self, subscription: &Subscription, gone: bool) {
+        let change = |count: &mut usize| *count = if gone { count.saturating_sub(1) } else { *count + 1 };
+        match subscription.policy {
+            HoldPolicy::WhileProgress => change(&mut self.lasting),
+            HoldPolicy::Briefly => change(&mut self.brief),
+            HoldPolicy::Never => {}
+        }
+        if matches!(subscription.target, Target::Session(_)) {
+            change(&mut self.by_qos[subscription.qos as usize]);
+        }
     }
 }
 
@@ -216,6 +230,31 @@ mod tests {
             owed.next_is_done();
             assert_eq!(next(&mut owed), None);
             assert!(owed.is_empty());
+        }
+    }
+
+    #[test]
+    fn the_highest_qos_of_what_is_subscribed_to() {
+        let session = Arc::new(Session::new(1, "client".into()));
+        let subscription = |qos| Subscription {
+            target: Target::Session(Arc::clone(&session)),
+            filter: "a".into(),
+            qos,
+            no_local: false,
+            retain_as_published: false,
+            since: 1,
+            extra: None,
+            policy: HoldPolicy::Never,
+        };
+        let mut state = State::default();
+        let orders = [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce];
+        for qos in orders {
+            state.count(&subscription(qos), false);
+            assert_eq!(state.highest_qos(), qos);
+        }
+        for qos in orders.into_iter().rev() {
+            assert_eq!(state.highest_qos(), qos);
+            state.count(&subscription(qos), true);
         }
     }
 

@@ -62,6 +62,8 @@ counters! {
     reliefs => "tidegate_reliefs_total",
     /// Times a consumer lost the right to hold publishers because it made no progress.
     stalled => "tidegate_consumers_stalled_total",
+    /// Messages of plugins not sent because too many messages of the gateway itself waited; retained ones were kept.
+    own_left_out => "tidegate_plugin_messages_left_out_total",
     /// Batches lost between publishers and dispatchers; always 0 unless there is a defect.
     spine_lost => "tidegate_spine_lost_total",
 }

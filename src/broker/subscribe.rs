@@ -125,9 +125,9 @@ impl Broker {
         path: Arc<str>,
         subscription: Arc<Subscription>,
     ) {
-        state.count_policy(subscription.policy, false);
+        state.count(&subscription, false);
         if let Some(replaced) = state.subscriptions.insert(path, subscription) {
-            state.count_policy(replaced.policy, true);
+            state.count(&replaced, true);
         }
         session.queue.set_policy(state.hold_policy());
     }
@@ -138,7 +138,7 @@ impl Broker {
             return ReasonCode::NO_SUBSCRIPTION_EXISTED;
         };
         state.retained.forget(&path);
-        state.count_policy(subscription.policy, true);
+        state.count(&subscription, true);
         session.queue.set_policy(state.hold_policy());
         self.forget(session, &path, &subscription);
         ReasonCode::SUCCESS

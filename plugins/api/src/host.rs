@@ -9,7 +9,8 @@ use tidegate_control::time::{Moment, Span};
 /// What the gateway does for its plugins.
 pub trait Host: Send + Sync {
     /// Publishes a message of the gateway itself, under the control topics most often. An empty payload with
-    /// `retain` deletes what is retained there.
+    /// `retain` deletes what is retained there. When too many messages of the gateway itself wait, it is not sent to
+    /// those who subscribe now, and counted; with `retain` it is still retained.
     fn publish(&self, topic: &str, payload: &[u8], retain: bool);
 
     /// How many clients would get a message on this topic now.
@@ -42,7 +43,7 @@ pub struct QueueReport {
     pub group: Option<Arc<str>>,
     /// The filter, without `$share/group/`.
     pub filter: Arc<str>,
-    /// The highest QoS that it is delivered with.
+    /// The highest QoS that a member of the group asks for, or else a subscription of the client, on any filter.
     pub qos: u8,
     /// Consumers that are connected now.
     pub consumers: u32,
