@@ -263,13 +263,17 @@ fn group_with_a_stuck_member_loses_nothing() {
 struct Watching {
     server: Server,
     publisher: Client,
-    _watcher: Client,
+    _watchers: Vec<Client>,
 }
 
 impl Watching {
     const MESSAGES: usize = 3_000;
 
     fn start(name: &str, never_hold: &str, client: &str, user: Option<&str>) -> Self {
+        Self::with(name, never_hold, "debug/#", &[client], user)
+    }
+
+    fn with(name: &str, never_hold: &str, filter: &str, clients: &[&str], user: Option<&str>) -> Self {
         let settings = [
             ("queue.max_messages", "100"),
             // longer than any test: whoever holds, holds
@@ -277,11 +281,33 @@ impl Watching {
             ("queue.never_hold", never_hold),
         ];
         let server = start(name, &settings);
-        let connect = Connect { user: user.map(Into::into), ..Connect::v5(client) };
-        let mut watcher = server.connect(&connect);
-        watcher.subscribe("debug/#", 1);
+        let watch = |client: &&str| {
+            let connect = Connect { user: user.map(Into::into), ..Connect::v5(client) };
+            let mut watcher = server.connect(&connect);
+            watcher.subscribe(filter, 1);
+            watcher
+        };
+        let watchers = clients.iter().map(watch).collect();
         let publisher = server.client(V5);
-        Self { server, publisher, _watcher: watcher }
+        Self { server, publisher, _watchers: watchers }
+    }
+
+    fn assert_nobody_is_held(mut self, rule: &str) {
+        let messages = self.messages();
+        flood(&mut self.publisher, messages, 200, |_| {});
+        assert_eq!(self.holds(), 0, "{rule}");
+    }
+
+    fn assert_the_publisher_is_held(mut self, rule: &str) {
+        for publish in self.messages() {
+            let id = self.publisher.packet_id();
+            self.publisher.send(&publish.id(id));
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while self.holds() == 0 {
+            assert!(Instant::now() < deadline, "nobody was held: {rule}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     fn messages(&self) -> impl Iterator<Item = Publish> + use<> {
@@ -304,10 +330,7 @@ fn never_hold() {
         ("never-hold-filter", r#"[{ filter = "debug/*" }]"#),
         ("never-hold-all", r#"[{ user = "support", client = "watch-1", filter = "debug/#" }]"#),
     ] {
-        let mut watching = Watching::start(name, rule, "watch-1", Some("support"));
-        let messages = watching.messages();
-        flood(&mut watching.publisher, messages, 200, |_| {});
-        assert_eq!(watching.holds(), 0, "{rule}");
+        Watching::start(name, rule, "watch-1", Some("support")).assert_nobody_is_held(rule);
     }
 }
 
@@ -318,17 +341,28 @@ fn never_hold_needs_all_of_a_rule() {
         ("hold-user", r#"[{ user = "support", client = "other-*" }]"#),
         ("hold-filter", r#"[{ filter = "other/#" }, { user = "nobody" }]"#),
     ] {
-        let mut watching = Watching::start(name, rule, "watch-1", Some("support"));
-        for publish in watching.messages() {
-            let id = watching.publisher.packet_id();
-            watching.publisher.send(&publish.id(id));
-        }
-        let deadline = Instant::now() + PATIENCE;
-        while watching.holds() == 0 {
-            assert!(Instant::now() < deadline, "nobody was held: {rule}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        Watching::start(name, rule, "watch-1", Some("support")).assert_the_publisher_is_held(rule);
     }
+}
+
+/// A rule about some clients says nothing about a group, whoever of its members came first or last.
+#[test]
+fn never_hold_by_client_is_not_for_groups() {
+    let rule = r#"[{ client = "watch-*" }, { user = "support" }]"#;
+    for (name, members) in
+        [("hold-group-last", ["work", "watch-1"]), ("hold-group-first", ["watch-1", "work"])]
+    {
+        Watching::with(name, rule, "$share/g/debug/#", &members, Some("support"))
+            .assert_the_publisher_is_held(rule);
+    }
+}
+
+/// A rule by filter alone is for the whole group.
+#[test]
+fn never_hold_by_filter_is_for_groups() {
+    let rule = r#"[{ filter = "$share/g/*" }]"#;
+    Watching::with("never-hold-group", rule, "$share/g/debug/#", &["one", "two"], None)
+        .assert_nobody_is_held(rule);
 }
 
 /// Two clients that flood each other without waiting for acknowledgements, with far more than is kept for a held

@@ -93,15 +93,9 @@ impl Broker {
         window: usize,
     ) {
         let mut groups = self.groups.lock();
-        let group = Arc::clone(
-            groups
-                .entry(Arc::clone(&path))
-                .or_insert_with(|| Arc::new(Group::new(Arc::clone(&path), self.next_group()))),
-        );
+        let group = Arc::clone(groups.entry(Arc::clone(&path)).or_insert_with(|| self.new_group(&path)));
         group.join(session, filter.qos, identifier, window, self.clock.now(), &self.limits);
         drop(groups);
-        let never = self.never_holds(session, state, &path);
-        group.queue.set_policy(if never { HoldPolicy::Never } else { HoldPolicy::WhileProgress });
         let since = state.subscriptions.get(&path).map_or_else(|| self.next_ordinal(), |known| known.since);
         let subscription = Arc::new(Subscription {
             target: Target::Group(group),
@@ -116,6 +110,17 @@ impl Broker {
         });
         self.insert_first_of_group(&path, &subscription);
         self.remember(session, state, path, subscription);
+    }
+
+    /// Its members are many, and one of them must not decide for all: of the rules about who never holds
+    /// publishers, only those that name no client and no user count.
+    fn new_group(&self, path: &Arc<str>) -> Arc<Group> {
+        let group = Group::new(Arc::clone(path), self.next_group());
+        let of_all = |rule: &&Hold| rule.user.is_none() && rule.client.is_none();
+        if self.settings.queue.never_hold.iter().filter(of_all).any(|rule| excludes(rule, "", None, path)) {
+            group.queue.set_policy(HoldPolicy::Never);
+        }
+        Arc::new(group)
     }
 
     fn remember(
