@@ -429,3 +429,70 @@ fn held_publisher_gets_its_pings_answered() {
         order.check(&consumer.receive());
     }
 }
+
+/// A client that connects anew for each message, as scripts do, is heard in order, whatever else goes on.
+#[test]
+fn clients_that_connect_for_each_message_stay_in_order() {
+    const EACH: usize = 300;
+    let server = start("again", &[]);
+    let mut consumer = server.client(V5);
+    consumer.subscribe("again/topic", 1);
+    std::thread::scope(|scope| {
+        // the others keep the way to the queues long
+        for _ in 0..2 {
+            let mut client = server.client(V5);
+            scope.spawn(move || flood(&mut client, numbered("other/topic", 0, 20_000), 500, |_| {}));
+        }
+        scope.spawn(|| {
+            for (n, publish) in numbered("again/topic", 0, EACH).enumerate() {
+                // every other time as the same client
+                let id = if n % 2 == 0 { "again".into() } else { unique("again") };
+                let mut client = server.connect(&Connect::v5(&id));
+                client.publish(publish);
+                client.disconnect();
+            }
+        });
+        let mut order = Order::new(1, false);
+        for _ in 0..EACH {
+            order.check(&consumer.receive());
+        }
+    });
+}
+
+/// Workers that take jobs, acknowledge them, and flood a slow consumer with results, without waiting for
+/// acknowledgements: they wait, and what was acknowledged is not lost.
+#[test]
+fn results_of_busy_workers_are_not_dropped() {
+    const EACH: usize = 5_000;
+    let settings = [("listen.max_buffer", "8192"), ("queue.progress_timeout", "600")];
+    let server = start("workers", &settings);
+    let mut consumer = server.connect(&Connect::v5(&unique("slow")).with(short(RECEIVE_MAXIMUM, 5)));
+    consumer.subscribe("result", 1);
+    let mut jobs = server.client(V5);
+    std::thread::scope(|scope| {
+        for worker in 0..2 {
+            let mut client = server.client(V311);
+            client.subscribe("job", 1);
+            scope.spawn(move || {
+                for (n, publish) in numbered("result", worker, EACH).enumerate() {
+                    client.send(&publish.id((n % 60_000 + 1) as u16));
+                }
+                let mut accepted = 0;
+                while accepted < EACH {
+                    // its job is never acknowledged: it owes that for the whole time
+                    if matches!(client.recv(), Packet::Ack(ack) if ack.kind == Kind::Puback) {
+                        accepted += 1;
+                    }
+                }
+            });
+        }
+        jobs.publish(Publish::new("job", "go").qos(1));
+        let mut order = Order::new(2, false);
+        for n in 0..2 * EACH {
+            if n % 100 == 0 {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            order.check(&consumer.receive());
+        }
+    });
+}

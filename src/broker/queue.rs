@@ -174,6 +174,8 @@ struct Inner {
     bytes: usize,
     waker: Option<Waker>,
     connected: bool,
+    /// The consumer is gone for good.
+    gone: bool,
     policy: HoldPolicy,
     held: Option<Box<HeldGates>>,
     /// When the consumer last took or acknowledged something while something waited.
@@ -207,6 +209,7 @@ impl Queue {
             bytes: 0,
             waker: None,
             connected: false,
+            gone: false,
             policy,
             held: None,
             progress: 0,
@@ -227,7 +230,7 @@ impl Queue {
         let mut arrivals = Arrivals::default();
         for entry in entries {
             inner.flow.arrived += 1;
-            let unwanted = !inner.connected && entry.qos == QoS::AtMostOnce;
+            let unwanted = inner.gone || !inner.connected && entry.qos == QoS::AtMostOnce;
             if limits.measured && !unwanted && !entry.of_group() {
                 let account = inner.account.get_or_insert_with(|| {
                     pushed.opened = true;
@@ -426,14 +429,13 @@ impl Queue {
 
     /// The consumer is gone for good: throws everything away and lets everybody go; the number thrown away.
     ///
-    /// A dispatcher that saw the consumer before may still push: that holds nobody.
+    /// A dispatcher that saw the consumer before may still push: that is thrown away too.
     pub fn clear(&self) -> u64 {
         let mut inner = self.0.lock();
         inner.connected = false;
+        inner.gone = true;
+        inner.account = None;
         let dropped = inner.entries.len() as u64;
-        if let Some(account) = &mut inner.account {
-            account.discard(Moment::START, u64::MAX);
-        }
         inner.entries = VecDeque::new();
         inner.bytes = 0;
         inner.flow.dropped += dropped;

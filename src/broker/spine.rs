@@ -44,6 +44,9 @@ const READ_COUNT: u64 = 128;
 /// The last that goes into a shard. No batch is as short.
 const LAST: &[u8] = b"last";
 
+/// How many batches had gone into each shard at some moment.
+pub type Fence = Box<[u64]>;
+
 /// The way in. When it is dropped, its outlets end.
 pub struct Spine {
     shards: Vec<Shard>,
@@ -151,6 +154,17 @@ impl Spine {
         }
         shard.send(batch);
         Ok(())
+    }
+
+    /// What has gone in so far, over all shards.
+    pub fn fence(&self) -> Fence {
+        self.shards.iter().map(|shard| shard.flight.sent.load(Ordering::Acquire)).collect()
+    }
+
+    /// Whether consumer queues have seen all that had gone in at a fence.
+    pub fn passed(&self, fence: &Fence) -> bool {
+        let settled = |(shard, sent): (&Shard, &u64)| shard.flight.settled.load(Ordering::Acquire) >= *sent;
+        self.shards.iter().zip(fence).all(settled)
     }
 
     /// How many batches have gone into the shard of this publisher so far.

@@ -58,7 +58,7 @@ counters! {
     keep_alive_timeouts => "tidegate_keep_alive_timeouts_total",
     /// Times a publisher was held because a queue it feeds was over its bound.
     holds => "tidegate_holds_total",
-    /// Times held messages passed so that what their publisher sent behind them could be heard.
+    /// Times more than listen.max_buffer was kept of a held publisher, so that what it sent behind could be heard.
     reliefs => "tidegate_reliefs_total",
     /// Times a consumer lost the right to hold publishers because it made no progress.
     stalled => "tidegate_consumers_stalled_total",

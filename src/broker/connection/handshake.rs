@@ -245,6 +245,7 @@ fn establish(
     let clean_start = connect.clean_start;
     let will = connect.will.filter(|_| admitted.will).map(Box::new);
     let owner = Owner { clean_start, expiry, user: admitted.user, will, publisher: admitted.publisher };
+    let fence = broker.spine.fence();
     let attached = broker.attach(&admitted.client_id, owner);
     let mut output = Vec::with_capacity(128);
     let connack = Connack {
@@ -289,7 +290,7 @@ fn establish(
         held: None,
         held_since: None,
         deaf_since: 0,
-        relief: 0,
+        fence: Some(fence),
         offered: None,
         inbound_aliases: InboundAliases::default(),
         outbound_aliases,

@@ -23,8 +23,10 @@ const LOOK: Millis = 2;
 
 /// How long a client that owes acknowledgements may go unheard, in milliseconds.
 const DEAF_TO_ACKS: Millis = 500;
-/// What passes at least when a client must be heard, in bytes: as much as the system keeps for us to read.
+/// How much more is kept each time that a client must be heard, in bytes: as much as the system keeps for us to read.
 const RELIEF: usize = 512 * 1024;
+/// How much more is kept of one client at most, in bytes.
+const MOST_RELIEF: usize = 8 * 1024 * 1024;
 /// What a client may have held when all clients together have too much.
 const LEAST_HELD: usize = 16 * 1024;
 
@@ -78,14 +80,14 @@ impl Connection {
     pub(super) fn reading_paused(&self) -> bool {
         let listen = &self.broker.settings.listen;
         self.held.as_ref().is_some_and(|held| {
-            held.bytes.own > listen.max_buffer
+            held.bytes.own > listen.max_buffer + held.more
                 || held.bytes.own > LEAST_HELD && held.bytes.of_all() > listen.max_buffer_total
         })
     }
 
     /// A held client that is not read must be heard now and then all the same: it may have sent PINGREQ behind its
     /// messages, or acknowledgements that others wait for. So before half its keep-alive is over (soon, if it owes
-    /// acknowledgements) some of its messages pass whatever holds them.
+    /// acknowledgements) more of its messages are kept, within bounds.
     fn relieve_if_deaf(&mut self, state: &State, now: Millis) {
         if !self.reading_paused() {
             self.deaf_since = 0;
@@ -104,9 +106,11 @@ impl Connection {
             self.arm(due);
             return;
         }
-        self.deaf_since = now;
-        self.relief = RELIEF.max(2 * self.broker.settings.listen.max_buffer);
-        self.broker.stats.reliefs.add(1);
+        self.deaf_since = 0;
+        if let Some(held) = self.held.as_mut().filter(|held| held.more < MOST_RELIEF) {
+            held.more += RELIEF;
+            self.broker.stats.reliefs.add(1);
+        }
     }
 
     /// Whether the client is heard if it says something. Not while it is held: its silence then means nothing.
@@ -128,10 +132,7 @@ impl Connection {
         let polled = Pin::new(&mut self.stream).poll_read(cx, &mut buffer);
         let count = buffer.filled().len();
         let progress = match polled {
-            Poll::Pending => {
-                self.relief = 0;
-                false
-            }
+            Poll::Pending => false,
             Poll::Ready(Ok(())) if count > 0 => {
                 self.seen = now;
                 self.broker.stats.bytes_received.add(count as u64);
@@ -252,7 +253,10 @@ impl Connection {
             Err(error) => return Next::Broken(error),
         };
         let waits = match &packet {
-            Packet::Publish(_) if self.relief > 0 => self.held.is_some(),
+            Packet::Publish(_) if !self.is_in_order() => {
+                self.pause = Pause::Fence;
+                return Next::Pause;
+            }
             Packet::Publish(_) => match self.gate.held(now) {
                 Some(Held::Until(_)) => {
                     self.pause = Pause::Brief;
@@ -279,7 +283,6 @@ impl Connection {
             self.hold(found, &packet, body, now);
             return Next::Go;
         }
-        self.relief = self.relief.saturating_sub(body.len());
         match self.handle(&packet, cx, scratch, state, now) {
             Next::Wait(until) => {
                 self.hold(found, &packet, body, now);
@@ -314,30 +317,25 @@ impl Connection {
         now: Millis,
     ) -> bool {
         let Some(held) = &self.held else { return false };
-        if self.relief == 0 {
-            if held.until > now {
-                self.arm(held.until);
+        if held.until > now {
+            self.arm(held.until);
+            return false;
+        }
+        match self.gate.held_or_wake(now, cx.waker()) {
+            Some(Held::Until(until)) => {
+                self.arm(until);
                 return false;
             }
-            match self.gate.held_or_wake(now, cx.waker()) {
-                Some(Held::Until(until)) => {
-                    self.arm(until);
-                    return false;
-                }
-                Some(Held::ByQueue) => return false,
-                None => {}
-            }
+            Some(Held::ByQueue) => return false,
+            None => {}
         }
-        let relieved = self.relief > 0;
         let Some(mut held) = self.held.take() else { return false };
         let mut last = Next::Go;
         self.start_batch(scratch);
         while self.offered.is_none()
-            && (!relieved || self.relief > 0)
-            && (relieved || !self.credit_is_used(scratch))
+            && !self.credit_is_used(scratch)
             && let Some(packet) = held.packets.pop_front()
         {
-            self.relief = self.relief.saturating_sub(packet.bytes());
             match self.handle_held(&packet, cx, scratch, state, now) {
                 Next::Go => {}
                 Next::Wait(until) => {
@@ -355,7 +353,7 @@ impl Connection {
                 }
             }
         }
-        let look = !relieved && self.credit_is_used(scratch);
+        let look = self.credit_is_used(scratch);
         self.finish_batch(cx, scratch, state, now);
         self.look_if(look);
         self.conclude(last, now);
@@ -389,6 +387,15 @@ impl Connection {
         self.credit < FULL_CREDIT && scratch.batch.bytes() >= self.credit
     }
 
+    /// Whether what this client publishes stays behind what anybody published before it connected.
+    fn is_in_order(&mut self) -> bool {
+        if self.fence.as_ref().is_some_and(|fence| !self.broker.spine.passed(fence)) {
+            return false;
+        }
+        self.fence = None;
+        true
+    }
+
     /// Waits until consumer queues have seen what was sent.
     fn look_if(&mut self, look: bool) {
         if look && self.pause == Pause::No {
@@ -397,7 +404,7 @@ impl Connection {
     }
 
     fn pausing(&self) -> bool {
-        matches!(self.pause, Pause::Brief | Pause::Look(_))
+        self.pause != Pause::No
     }
 
     /// Goes on after a brief hold; `false` while it lasts.
@@ -420,6 +427,14 @@ impl Connection {
             Pause::Look(sent) if !self.broker.spine.settled(self.session.number, sent) => {
                 self.arm(now + LOOK);
                 false
+            }
+            Pause::Fence => {
+                if self.is_in_order() {
+                    self.pause = Pause::No;
+                } else {
+                    self.arm(now + LOOK);
+                }
+                self.pause == Pause::No
             }
             Pause::Look(_) => {
                 self.pause = Pause::No;

@@ -31,6 +31,7 @@ use super::group::Group;
 use super::message::BatchWriter;
 use super::queue::Entry;
 use super::session::{Session, State};
+use super::spine::Fence;
 use super::window::Window;
 use crate::chain::Hooks;
 use crate::listen::Stream;
@@ -114,8 +115,9 @@ struct Connection {
     held_since: Option<Millis>,
     /// Since when nothing is read because enough is held; 0 while something may be read.
     deaf_since: Millis,
-    /// Bytes of held publishes that may pass all the same, so that what is behind them is heard.
-    relief: usize,
+    /// What was in the spine when the client connected, until consumer queues have seen it: its first message waits
+    /// for that, since messages of one client, and of one program that connects again and again, stay in order.
+    fence: Option<Fence>,
     /// A batch that the spine had no room for, with its acknowledgements.
     offered: Option<Box<Offered>>,
     inbound_aliases: InboundAliases,
@@ -137,6 +139,8 @@ struct HeldInput {
     acknowledged: usize,
     /// Not before this moment, by a plugin's decision.
     until: Millis,
+    /// How much more may be kept than is usual, so that what is behind it is heard.
+    more: usize,
 }
 
 /// What one client has held, counted for all clients too.
@@ -147,7 +151,7 @@ struct HeldBytes {
 
 impl HeldInput {
     fn new(bytes: HeldBytes) -> Self {
-        Self { packets: VecDeque::new(), bytes, acknowledged: 0, until: 0 }
+        Self { packets: VecDeque::new(), bytes, acknowledged: 0, until: 0, more: 0 }
     }
 }
 
@@ -199,6 +203,8 @@ enum Pause {
     No,
     /// A QoS 0 queue holds us briefly.
     Brief,
+    /// Consumer queues have not yet seen what was published before the client connected.
+    Fence,
     /// As much has passed as may before we look again: until consumer queues have seen so many batches.
     Look(u64),
 }

@@ -63,11 +63,7 @@ impl Connection {
             Packet::PubRec(ack) => self.pubrec(*ack, scratch, state, now),
             Packet::PubRel(ack) => self.pubrel(*ack, scratch, state),
             Packet::PubComp(ack) => self.pubcomp(*ack, scratch, state, now),
-            Packet::PingReq => {
-                // it has been heard: no more needs to pass for that
-                self.relief = 0;
-                self.encoder.pingresp(&mut self.output);
-            }
+            Packet::PingReq => self.encoder.pingresp(&mut self.output),
             Packet::Subscribe(subscribe) => {
                 // what was published before must count as before
                 self.finish_batch(cx, scratch, state, now);
@@ -136,10 +132,6 @@ impl Connection {
                 verdict => verdict,
             },
             (true, false) => Verdict::Refuse(reserved_for_server()),
-        };
-        let verdict = match verdict {
-            Verdict::Delay(_) if self.relief > 0 => Verdict::Continue,
-            verdict => verdict,
         };
         match verdict {
             Verdict::Continue => {
@@ -226,6 +218,9 @@ impl Connection {
         scratch: &mut Scratch,
         state: &mut State,
     ) {
+        if publish.qos == QoS::AtMostOnce {
+            return;
+        }
         let reason = if self.encoder.version == Version::V5 { reason } else { ReasonCode::SUCCESS };
         let text = refusal.map(|refusal| &*refusal.reason);
         let wait = refusal.and_then(|refusal| refusal.retry_after);
