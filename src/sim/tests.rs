@@ -224,6 +224,22 @@ fn random_processing_times_cost_little() {
     assert_within("wait", mean(&scenario, 1..5, "mean_wait"), 0.0, 0.25);
 }
 
+/// Consumers that take longer for a message than a control period, and all begin at once, finish in step for ever.
+#[test]
+fn slow_consumers_that_work_in_step() {
+    for announce in [Announce::Push, Announce::Ack] {
+        for (instances, rate, devices) in [(20, 0.5, 20), (33, 1.0, 40), (100, 1.0, 100), (200, 0.2, 40)] {
+            let mut scenario = told(announce, case_study("constant", instances, drain()));
+            scenario.classes[0].devices = devices;
+            scenario.consumers.rate = rate;
+            let what = format!("{announce:?}, {instances} instances of {rate}/s");
+            assert_within(&what, mean(&scenario, 1..4, "processed_share"), 0.995, 1.01);
+            // Devices hear of a rate only after the first messages are done.
+            assert_within(&what, mean(&scenario, 1..4, "mean_wait"), 0.0, 0.7);
+        }
+    }
+}
+
 #[test]
 fn weights_floors_and_ceilings_hold_under_overload() {
     let class = |name: &str, weight: f64, floor: f64, ceiling: Option<f64>| Class {

@@ -168,6 +168,7 @@ impl Controller for DrainController {
             self.capacity.scale(f64::from(count) / f64::from(self.consumers));
         }
         self.consumers = count;
+        self.capacity.set_consumers(count);
     }
 
     fn decision(&self) -> Decision {
