@@ -164,8 +164,8 @@ mod tests {
         assert!((capacity.rate().unwrap() / 500.0 - 1.0).abs() < 0.2, "three times its memory later");
     }
 
-    /// Half seconds of consumers that take 2 s for a message and all began at once.
-    fn in_step(capacity: &mut Capacity, halves: u32) -> Vec<f64> {
+    /// Half seconds of 20 consumers that take 2 s for a message and all began at once, so many half seconds ago.
+    fn in_step(capacity: &mut Capacity, begun: u32, halves: u32) -> Vec<f64> {
         let elapsed = Span::from_millis(500);
         let reading = |departed| Reading {
             elapsed,
@@ -176,7 +176,7 @@ mod tests {
         };
         let mut rates = Vec::new();
         for half in 1..=halves {
-            capacity.observe(&reading(if half % 4 == 0 { 20 } else { 0 }));
+            capacity.observe(&reading(if (begun + half).is_multiple_of(4) { 20 } else { 0 }));
             rates.extend(capacity.rate());
         }
         rates
@@ -184,12 +184,19 @@ mod tests {
 
     #[test]
     fn consumers_that_finish_in_step_are_no_faster_for_it() {
-        let mut capacity = Capacity::new(Span::from_secs(4));
-        capacity.set_consumers(20);
-        in_step(&mut capacity, 40);
-        assert!(in_step(&mut capacity, 40).iter().all(|rate| (7.0..13.0).contains(rate)), "10 a second");
-        capacity.observe(&second(100, false));
-        assert!(capacity.rate().unwrap() > 65.0, "more than one message of each is a proof");
+        for begun in 0..4 {
+            let mut capacity = Capacity::new(Span::from_secs(4));
+            capacity.set_consumers(20);
+            in_step(&mut capacity, begun, 40);
+            let rates = in_step(&mut capacity, begun, 400);
+            assert!(rates.iter().all(|rate| (7.0..13.0).contains(rate)), "not 10 a second: {rates:?}");
+            (0..3).for_each(|_| capacity.observe(&second(0, false)));
+            let (before, elapsed) = (capacity.rate(), Span::from_millis(500));
+            capacity.observe(&Reading { elapsed, departed: 20, ..Reading::default() });
+            assert_eq!(capacity.rate(), before, "after a pause all begin at once");
+            capacity.observe(&second(100, false));
+            assert!(capacity.rate().unwrap() > 30.0, "more than one message of each is a proof");
+        }
     }
 
     #[test]
@@ -197,8 +204,8 @@ mod tests {
         let mut capacity = Capacity::new(Span::from_secs(4));
         capacity.set_consumers(20);
         capacity.observe(&second(20, false));
-        assert!(in_step(&mut capacity, 3).iter().all(|rate| *rate > 10.0));
-        let stopped = in_step(&mut Capacity::new(Span::from_secs(4)), 3);
+        assert!(in_step(&mut capacity, 0, 3).iter().all(|rate| *rate > 10.0));
+        let stopped = in_step(&mut Capacity::new(Span::from_secs(4)), 0, 3);
         assert!(stopped.iter().all(|rate| *rate == 0.0), "nothing was ever taken: {stopped:?}");
         (0..100).for_each(|_| capacity.observe(&second(0, true)));
         assert!(capacity.rate().unwrap() < 0.5, "but in the end it is one");
