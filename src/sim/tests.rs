@@ -224,6 +224,19 @@ fn random_processing_times_cost_little() {
     assert_within("wait", mean(&scenario, 1..5, "mean_wait"), 0.0, 0.25);
 }
 
+#[test]
+fn rates_that_arrive_late_are_reckoned_with() {
+    for announce in [Announce::Push, Announce::Ack] {
+        for (latency, longest) in [(0.3, 0.15), (1.0, 0.2), (3.0, 0.3)] {
+            let mut scenario = told(announce, case_study("case-study", 6, drain()));
+            scenario.delays.latency = latency;
+            let what = format!("{announce:?}, {latency} s late");
+            assert_within(&what, mean(&scenario, 1..4, "processed_share"), 0.99, 1.01);
+            assert_within(&what, mean(&scenario, 1..4, "mean_wait"), 0.0, longest);
+        }
+    }
+}
+
 /// Consumers that take longer for a message than a control period, and all begin at once, finish in step for ever.
 #[test]
 fn slow_consumers_that_work_in_step() {
