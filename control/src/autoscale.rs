@@ -149,6 +149,7 @@ impl Default for InstanceRate {
 impl InstanceRate {
     /// Takes in what a queue did while this many instances were at work.
     pub fn observe(&mut self, reading: &Reading, instances: u32) {
+        self.capacity.set_consumers(instances);
         let shared = |span: Span| span.scale(f64::from(instances.max(1)));
         let (elapsed, busy_time) = (shared(reading.elapsed), shared(reading.busy_time));
         self.capacity.observe(&Reading { elapsed, busy_time, ..*reading });

@@ -225,6 +225,35 @@ fn random_processing_times_cost_little() {
 }
 
 #[test]
+fn rates_that_arrive_late_are_reckoned_with() {
+    for announce in [Announce::Push, Announce::Ack] {
+        for (latency, longest) in [(0.3, 0.15), (1.0, 0.2), (3.0, 0.3)] {
+            let mut scenario = told(announce, case_study("case-study", 6, drain()));
+            scenario.delays.latency = latency;
+            let what = format!("{announce:?}, {latency} s late");
+            assert_within(&what, mean(&scenario, 1..4, "processed_share"), 0.99, 1.01);
+            assert_within(&what, mean(&scenario, 1..4, "mean_wait"), 0.0, longest);
+        }
+    }
+}
+
+/// Consumers that take longer for a message than a control period, and all begin at once, finish in step for ever.
+#[test]
+fn slow_consumers_that_work_in_step() {
+    for announce in [Announce::Push, Announce::Ack] {
+        for (instances, rate, devices) in [(20, 0.5, 20), (33, 1.0, 40), (100, 1.0, 100), (200, 0.2, 40)] {
+            let mut scenario = told(announce, case_study("constant", instances, drain()));
+            scenario.classes[0].devices = devices;
+            scenario.consumers.rate = rate;
+            let what = format!("{announce:?}, {instances} instances of {rate}/s");
+            assert_within(&what, mean(&scenario, 1..4, "processed_share"), 0.995, 1.01);
+            // Devices hear of a rate only after the first messages are done.
+            assert_within(&what, mean(&scenario, 1..4, "mean_wait"), 0.0, 0.7);
+        }
+    }
+}
+
+#[test]
 fn weights_floors_and_ceilings_hold_under_overload() {
     let class = |name: &str, weight: f64, floor: f64, ceiling: Option<f64>| Class {
         weight,

@@ -37,6 +37,22 @@ fn grows_from_the_minimum_to_five_mean_responses_and_ends_at_once() {
 }
 
 #[test]
+fn the_longest_backoff_is_still_varied() {
+    let variation = Variation::Normal { deviation: 0.3 };
+    let mut backoff = BackoffConfig { variation, ..plain() }.build().unwrap();
+    let mut random = Seeded::new(1);
+    let waits: [f64; 100] = core::array::from_fn(|_| {
+        backoff.on_response(&response(0.5));
+        backoff.wait(Span::from_secs(3), &mut random).as_secs_f64()
+    });
+    let shorter = waits[50..].iter().filter(|wait| **wait < 2.4).count();
+    assert!(
+        (10..=40).contains(&shorter),
+        "{shorter} of 50 differ from the longest: clients would meet again"
+    );
+}
+
+#[test]
 fn the_next_congestion_starts_from_what_ended_the_last() {
     let mut backoff = plain().build().unwrap();
     for _ in 0..3 {

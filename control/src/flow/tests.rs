@@ -82,6 +82,18 @@ fn what_is_missing_when_a_consumer_starves_is_lost() {
 }
 
 #[test]
+fn a_clock_that_is_set_back_stands_still() {
+    let mut flow = Flow::new(at(0.0));
+    flow.arrive(at(10.0), 1);
+    flow.arrive(at(5.0), 1);
+    flow.depart(at(6.0), 1);
+    assert_eq!(flow.delay(at(12.0)), Span::from_secs(2), "the second came no earlier than the first");
+    assert_eq!(flow.read(at(7.0)).elapsed, Span::from_secs(10));
+    assert_eq!(flow.read(at(8.0)).elapsed, Span::ZERO);
+    assert_eq!(flow.read(at(13.0)).elapsed, Span::from_secs(3));
+}
+
+#[test]
 fn counters_may_wrap() {
     let mut flow = Flow::new(at(0.0));
     flow.totals.arrived = u64::MAX - 1;

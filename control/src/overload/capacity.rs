@@ -15,8 +15,12 @@ const ENOUGH_DEPARTED: u64 = 20;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Capacity {
     memory: Span,
+    /// Who shares the queue; 0 when nobody knows.
+    consumers: u32,
     departed: f64,
     busy: f64,
+    /// Departures and seconds, busy or not, since they were last compared with the estimate.
+    recent: (f64, f64),
     /// The highest departure rate seen, which consumers are at least able to: all there is until they are seen busy.
     seen: f64,
 }
@@ -24,7 +28,7 @@ pub struct Capacity {
 impl Capacity {
     /// An estimate that remembers about this much busy time.
     pub fn new(memory: Span) -> Self {
-        Self { memory, departed: 0.0, busy: 0.0, seen: 0.0 }
+        Self { memory, consumers: 0, departed: 0.0, busy: 0.0, recent: (0.0, 0.0), seen: 0.0 }
     }
 
     /// Takes in one reading.
@@ -36,9 +40,17 @@ impl Capacity {
         self.seen = self.seen.max(reading.departure_rate());
     }
 
+    /// Says how many consumers share the queue.
+    pub fn set_consumers(&mut self, count: u32) {
+        self.consumers = count;
+    }
+
     /// Messages a second, once busy consumers have been seen.
     pub fn rate(&self) -> Option<f64> {
-        (self.busy >= LEAST_BUSY).then(|| self.departed / self.busy).filter(|rate| rate.is_finite())
+        // As long as nothing left, all may still be in the middle of their first message.
+        let departed =
+            if self.departed > 0.0 { self.departed } else { self.in_hand().min(self.seen * self.busy) };
+        (self.busy >= LEAST_BUSY).then(|| departed / self.busy).filter(|rate| rate.is_finite())
     }
 
     /// The rate, or as long as it is unknown the highest rate of departures so far.
@@ -52,21 +64,36 @@ impl Capacity {
     }
 
     fn learn(&mut self, departed: f64, busy: f64) {
-        let keep = libm::exp(-busy / self.memory.as_secs_f64().max(1e-9));
+        // A time in which nothing left yet is not forgotten: it says more the longer it is.
+        let keep =
+            if self.departed > 0.0 { libm::exp(-busy / self.memory.as_secs_f64().max(1e-9)) } else { 1.0 };
         self.departed = self.departed * keep + departed;
         self.busy = self.busy * keep + busy;
     }
 
-    /// Raises the estimate at once to the least rate that a count proves, allowing for chance.
+    /// Raises the estimate to the least rate that a count proves, allowing for chance.
+    ///
+    /// The count is over the time of a message: in less, all consumers may happen to finish one, or to begin one when they
+    /// were idle, so that one message of each proves nothing.
     fn refine(&mut self, departed: u64, time: Span) {
-        let count = departed as f64;
-        let proven = count - libm::sqrt(count);
-        if let Some(rate) = self.rate()
-            && proven > rate * time.as_secs_f64()
-            && !time.is_zero()
-        {
-            self.departed = self.busy * proven / time.as_secs_f64();
+        let Some(rate) = self.rate() else { return };
+        self.recent.0 += departed as f64;
+        self.recent.1 += time.as_secs_f64();
+        let (count, seconds) = self.recent;
+        let complete = rate * seconds >= self.in_hand();
+        let proven = count - libm::sqrt(count) - if complete { 0.0 } else { self.in_hand() };
+        let higher = seconds > 0.0 && proven > rate * seconds;
+        if higher {
+            self.departed = self.busy * proven / seconds;
         }
+        if complete || higher {
+            self.recent = (0.0, 0.0);
+        }
+    }
+
+    /// Messages that consumers have in hand while they are busy.
+    fn in_hand(&self) -> f64 {
+        f64::from(self.consumers)
     }
 }
 
@@ -80,6 +107,8 @@ fn is_telling(reading: &Reading) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+
+    use alloc::vec::Vec;
 
     use super::*;
 
@@ -133,6 +162,53 @@ mod tests {
         assert!(capacity.rate().unwrap() > 1900.0, "even when it was idle for a part of the time");
         (0..12).for_each(|_| capacity.observe(&second(500, true)));
         assert!((capacity.rate().unwrap() / 500.0 - 1.0).abs() < 0.2, "three times its memory later");
+    }
+
+    /// Half seconds of 20 consumers that take 2 s for a message and all began at once, so many half seconds ago.
+    fn in_step(capacity: &mut Capacity, begun: u32, halves: u32) -> Vec<f64> {
+        let elapsed = Span::from_millis(500);
+        let reading = |departed| Reading {
+            elapsed,
+            departed,
+            busy_time: elapsed,
+            busy_departed: departed,
+            ..Reading::default()
+        };
+        let mut rates = Vec::new();
+        for half in 1..=halves {
+            capacity.observe(&reading(if (begun + half).is_multiple_of(4) { 20 } else { 0 }));
+            rates.extend(capacity.rate());
+        }
+        rates
+    }
+
+    #[test]
+    fn consumers_that_finish_in_step_are_no_faster_for_it() {
+        for begun in 0..4 {
+            let mut capacity = Capacity::new(Span::from_secs(4));
+            capacity.set_consumers(20);
+            in_step(&mut capacity, begun, 40);
+            let rates = in_step(&mut capacity, begun, 400);
+            assert!(rates.iter().all(|rate| (7.0..13.0).contains(rate)), "not 10 a second: {rates:?}");
+            (0..3).for_each(|_| capacity.observe(&second(0, false)));
+            let (before, elapsed) = (capacity.rate(), Span::from_millis(500));
+            capacity.observe(&Reading { elapsed, departed: 20, ..Reading::default() });
+            assert_eq!(capacity.rate(), before, "after a pause all begin at once");
+            capacity.observe(&second(100, false));
+            assert!(capacity.rate().unwrap() > 30.0, "more than one message of each is a proof");
+        }
+    }
+
+    #[test]
+    fn a_slow_first_message_is_no_standstill() {
+        let mut capacity = Capacity::new(Span::from_secs(4));
+        capacity.set_consumers(20);
+        capacity.observe(&second(20, false));
+        assert!(in_step(&mut capacity, 0, 3).iter().all(|rate| *rate > 10.0));
+        let stopped = in_step(&mut Capacity::new(Span::from_secs(4)), 0, 3);
+        assert!(stopped.iter().all(|rate| *rate == 0.0), "nothing was ever taken: {stopped:?}");
+        (0..100).for_each(|_| capacity.observe(&second(0, true)));
+        assert!(capacity.rate().unwrap() < 0.5, "but in the end it is one");
     }
 
     #[test]

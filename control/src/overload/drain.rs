@@ -46,6 +46,8 @@ pub struct DrainConfig {
     pub loop_delays: f64,
     /// How devices hear of a new rate.
     pub hears: Hears,
+    /// The time from a decision to devices that could hear of it.
+    pub latency: Span,
     /// The least share of the processing rate that is announced while there is one.
     pub floor: f64,
     /// The least share of the demand that is ever announced, since a device told to stop can't be told to start.
@@ -69,6 +71,7 @@ impl Default for DrainConfig {
             drain_time: Span::from_secs(2),
             loop_delays: 4.0,
             hears: Hears::AtOnce,
+            latency: Span::ZERO,
             floor: 0.5,
             least_share: 0.01,
             probe: 1.1,
@@ -168,6 +171,7 @@ impl Controller for DrainController {
             self.capacity.scale(f64::from(count) / f64::from(self.consumers));
         }
         self.consumers = count;
+        self.capacity.set_consumers(count);
     }
 
     fn decision(&self) -> Decision {
@@ -187,10 +191,11 @@ impl DrainController {
 
     /// How many seconds devices take to hear of a decision.
     fn lag(&self, load: &Load) -> f64 {
-        match self.config.hears {
-            Hears::WithAck if self.total > 0.0 => (load.devices as f64 / self.total).min(LONGEST_LAG),
+        let until_acknowledged = match self.config.hears {
+            Hears::WithAck if self.total > 0.0 => load.devices as f64 / self.total,
             _ => 0.0,
-        }
+        };
+        (self.config.latency.as_secs_f64() + until_acknowledged).min(LONGEST_LAG)
     }
 
     fn next_phase(&mut self, now: Moment, load: &Load, target: f64, wanted: f64) -> Phase {

@@ -105,6 +105,10 @@ impl Controller for PhaseController {
         self.saturated = saturated;
     }
 
+    fn on_consumers(&mut self, count: u32) {
+        self.capacity.set_consumers(count);
+    }
+
     fn decision(&self) -> Decision {
         Decision { phase: self.phase, total: self.total }
     }

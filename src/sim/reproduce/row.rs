@@ -40,6 +40,12 @@ impl Row {
         let agrees = low <= ours && ours <= high;
         Self { paper, table, row, column, printed, ours, low, high, agrees, reason: None }
     }
+
+    /// The same row with the reason why it differs, should it differ.
+    pub fn because(self, reason: &str) -> Self {
+        let reason = (!self.agrees).then(|| reason.to_owned());
+        Self { reason, ..self }
+    }
 }
 
 /// All rows of one paper, with what a reader has to know to read them.
@@ -63,5 +69,7 @@ mod tests {
         assert!(Row::near(place, 28.8, 28.0, 1.0).agrees);
         assert!(!Row::near(place, 28.8, 26.2, 1.0).agrees);
         assert!(!Row::within(place, None, f64::NAN, 0.0, 1.0).agrees);
+        assert_eq!(Row::near(place, 28.8, 28.0, 1.0).because("misprint").reason, None);
+        assert_eq!(Row::near(place, 28.8, 26.2, 1.0).because("misprint").reason.as_deref(), Some("misprint"));
     }
 }

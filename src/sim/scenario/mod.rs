@@ -163,6 +163,7 @@ impl Scenario {
                     Announce::Ack | Announce::Both => Hears::WithAck,
                     Announce::Push => Hears::AtOnce,
                 },
+                latency: Span::from_secs_f64(self.delays.latency),
                 ..settings.config(needs_saturation)?
             })),
         })

@@ -80,7 +80,7 @@ const ODD: [(&str, &[&str], &str); 8] = [
 ];
 /// Cells on the edge of their band, which differ with some seeds.
 const ON_THE_EDGE: [(&str, &[&str], &str); 3] = [
-    ("delta 1, alpha 2", &["K_tot"], UNKNOWN_SOURCE),
+    ("delta 1, alpha 2", &["N_exp", "K_tot"], UNKNOWN_SOURCE),
     ("delta 2, alpha 2", &["K_bulk"], UNKNOWN_SOURCE),
     ("delta 3, alpha 2", &["T_exp"], MISPRINT),
 ];
