@@ -286,7 +286,7 @@ mod refusals {
         ("overload.protect=[{ min_qos = 3 }]", "overload.protect.0.min_qos = 3: must be 0, 1 or 2"),
         (
             "plugins=[\"overlod\"]",
-            "there is no plugin \"overlod\", only access, overload; did you mean \"overload\"?",
+            "there is no plugin \"overlod\", only access, autoscale, check, gate, overload; did you mean \"overload\"?",
         ),
         ("listen.mqtt=[]", "nobody could connect; set one of listen.mqtt"),
         (
