@@ -1,6 +1,6 @@
 """Open N MQTT 3.1.1 connections with one own subscription each, send each one message, report the time of each step.
-usage: connections.py PORT N [PID]   (PID: the broker's, to report resident memory for each connection)"""
-import selectors, socket, sys, time
+usage: connections.py PORT N [PID]   (PID: the broker's, to report resident memory for each connection, and when it has closed all)"""
+import os, selectors, socket, sys, time
 
 port, n = int(sys.argv[1]), int(sys.argv[2])
 pid = sys.argv[3] if len(sys.argv) > 3 else None
@@ -10,6 +10,10 @@ def rss():
     if not pid:
         return 0
     return next(int(l.split()[1]) for l in open(f"/proc/{pid}/status") if l.startswith("VmRSS"))
+
+
+def descriptors():
+    return len(os.listdir(f"/proc/{pid}/fd")) if pid else 0
 
 
 def packet(kind, body):
@@ -25,7 +29,7 @@ def text(s):
     return len(s).to_bytes(2, "big") + s.encode()
 
 
-before, start, socks = rss(), time.time(), []
+idle, before, start, socks = descriptors(), rss(), time.time(), []
 for i in range(n):
     s = socket.create_connection(("127.0.0.1", port))
     s.sendall(packet(0x10, text("MQTT") + b"\x04\x02\x00\x78" + text(f"dev{i}")))
@@ -53,7 +57,10 @@ while got < n and time.time() < deadline:
             got += 1
         sel.unregister(key.fileobj)
 delivered = time.time()
-for s in socks:
+for s in socks + [pub]:
     s.close()
+while descriptors() > idle and time.time() < delivered + 60:
+    time.sleep(0.005)
+gone = time.time()
 time.sleep(1)
-print(f"connect_s={connected-start:.2f} subscribe_s={subscribed-connected:.2f} deliver_s={delivered-subscribed:.2f} got={got}/{n} kB_per_conn={(after-before)/n:.2f} rss_end_kB={rss()}")
+print(f"connect_s={connected-start:.2f} subscribe_s={subscribed-connected:.2f} deliver_s={delivered-subscribed:.2f} disconnect_s={gone-delivered:.2f} got={got}/{n} kB_per_conn={(after-before)/n:.2f} rss_end_kB={rss()}")
