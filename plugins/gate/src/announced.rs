@@ -21,15 +21,21 @@ impl Announced {
 
     /// Takes in the rate of this moment; returns the highest one that counted at any time since `grace` ago.
     pub fn on_rate(&mut self, now: Moment, rate: f64, grace: Span) -> f64 {
+        // Room is made first: only rates that still count may be told apart no longer.
+        self.forget(now, grace);
         if self.rates[self.count - 1].1 != rate {
             self.add(now, rate);
+            self.forget(now, grace);
         }
-        // Each counted until the next one was announced.
+        self.rates[0].1
+    }
+
+    /// Drops the rates that ended longer than `grace` ago: each counted until the next one was announced.
+    fn forget(&mut self, now: Moment, grace: Span) {
         while self.count > 1 && now.since(self.rates[1].0) >= grace {
             self.rates.copy_within(1..self.count, 0);
             self.count -= 1;
         }
-        self.rates[0].1
     }
 
     fn add(&mut self, now: Moment, rate: f64) {
@@ -73,6 +79,18 @@ mod tests {
             in_force = announced.on_rate(at(step * 100), 1000.0 - step as f64, GRACE);
         }
         assert!(in_force < 1000.0, "{in_force}");
+    }
+
+    /// More falls than are told apart: what was merged ends one grace after the oldest of them at the latest.
+    #[test]
+    fn rates_told_apart_no_longer_still_end() {
+        let mut announced = Announced::new(at(0));
+        for (moment, rate) in
+            [(1, 17.0), (1000, 16.0), (1001, 15.0), (1002, 0.0), (1834, 13.0), (2100, 12.0), (2602, 11.0)]
+        {
+            announced.on_rate(at(moment), rate, GRACE);
+        }
+        assert_eq!(announced.on_rate(at(3002), 11.0, GRACE), 13.0);
     }
 
     proptest! {
