@@ -16,6 +16,8 @@ pub struct Gate {
     pub publisher: Arc<Publisher>,
     holds: AtomicU32,
     until: AtomicU64,
+    /// Messages that may pass at once since the last release; 0: nobody said.
+    grant: AtomicU32,
     waker: Mutex<Option<Waker>>,
 }
 
@@ -31,7 +33,13 @@ pub enum Held {
 impl Gate {
     /// An open gate.
     pub fn new(publisher: Arc<Publisher>) -> Self {
-        Self { publisher, holds: AtomicU32::new(0), until: AtomicU64::new(0), waker: Mutex::default() }
+        Self {
+            publisher,
+            holds: AtomicU32::new(0),
+            until: AtomicU64::new(0),
+            grant: AtomicU32::new(0),
+            waker: Mutex::default(),
+        }
     }
 
     /// Whether publishes wait now.
@@ -52,6 +60,21 @@ impl Gate {
     /// Whether the last brief hold ran its full time: the queue is still long.
     pub fn brief_ran_out(&self) -> bool {
         self.until.load(Ordering::Acquire) != 0
+    }
+
+    /// How many messages the queue that let go last has room for, if it said so since this was asked last.
+    pub fn take_grant(&self) -> Option<u32> {
+        let grant = self.grant.load(Ordering::Acquire);
+        if grant == 0 {
+            return None;
+        }
+        self.grant.store(0, Ordering::Release);
+        Some(grant)
+    }
+
+    /// A queue that lets go says how many messages may pass at once.
+    pub fn grant(&self, messages: u32) {
+        self.grant.store(messages, Ordering::Release);
     }
 
     /// A queue closes the gate until it releases it.

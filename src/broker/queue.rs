@@ -306,8 +306,14 @@ impl Queue {
             inner.service.took(now, departed, empty);
         }
         let released = inner.release_if_short(now, limits);
+        let grant = released.as_ref().map_or(0, |held| inner.room_for_each(held.lasting.len(), limits));
         inner.give_memory_back();
         drop(guard);
+        if grant > 0
+            && let Some(held) = &released
+        {
+            held.lasting.values().for_each(|gate| gate.grant(grant));
+        }
         release(released);
     }
 
@@ -619,6 +625,17 @@ impl Inner {
         }
         self.brief_until = 0;
         self.held.take()
+    }
+
+    /// How many messages each of so many publishers may send at once when they are let go: all together no more than
+    /// the consumer takes in time. 0 where the delay is not what bounds the queue.
+    fn room_for_each(&self, publishers: usize, limits: &Limits) -> u32 {
+        let most = self.service.takes_within(limits.delay).max(MIN_DEPTH);
+        if most >= limits.messages || publishers == 0 {
+            return 0;
+        }
+        let room = most.saturating_sub(self.entries.len()) / publishers;
+        u32::try_from(room).unwrap_or(u32::MAX).max(1)
     }
 
     /// A burst must not leave its memory with an idle consumer.

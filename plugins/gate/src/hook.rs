@@ -23,6 +23,9 @@ const LONGEST_DEBT: Duration = Duration::from_secs(30);
 const CALM: Span = Span::from_secs(1);
 /// Those intervals.
 const CALM_INTERVALS: f64 = 3.0;
+/// What a publisher that does not follow may send at once, as the time in which its rate makes it: two pauses, and some
+/// for timers that are late.
+const TRIED_BURST: Duration = Duration::from_millis(50);
 /// The gateway's own topics; what a client may send there is an answer to us.
 const CONTROL: &str = "$tide/";
 
@@ -146,30 +149,42 @@ impl Limit {
         if in_force == f64::INFINITY {
             return None;
         }
-        let rate = in_force * (1.0 + config.slack);
-        let burst = || f64::from(config.burst).max(rate * config.burst_time.as_secs_f64());
+        let (rate, burst) = if self.is_tried(now, grace) {
+            (in_force, (in_force * TRIED_BURST.as_secs_f64()).max(1.0))
+        } else {
+            let rate = in_force * (1.0 + config.slack);
+            (rate, (rate * config.burst_time.as_secs_f64()).max(f64::from(config.burst)))
+        };
         match &mut self.bucket {
             Some(bucket) if bucket.rate() == rate => {}
             Some(bucket) => {
                 bucket.set_rate(now, rate);
-                bucket.set_burst(now, burst());
+                bucket.set_burst(now, burst);
             }
             // A rate that is not finite is in force during the first grace only, and a burst is at least 1.
-            none => *none = Bucket::new(now, rate.min(f64::MAX), burst().min(f64::MAX)).ok(),
+            none => *none = Bucket::new(now, rate.min(f64::MAX), burst.min(f64::MAX)).ok(),
         }
         self.bucket.as_mut()
     }
 
+    /// Whether the publisher has been too fast for longer than the grace: it does not follow, so nothing is given away.
+    fn is_tried(&self, now: Moment, grace: Span) -> bool {
+        self.excess_since(now).is_some_and(|since| now.since(since) > grace.max(CALM))
+    }
+
     /// Notes that the publisher is too fast; since when it has been.
     fn note_excess(&mut self, now: Moment) -> Moment {
-        let interval = self.bucket.map_or(Span::ZERO, |bucket| Span::from_rate(bucket.rate()));
-        let calm = CALM.max(interval.scale(CALM_INTERVALS));
-        let since = match self.excess {
-            Some((since, last)) if now.since(last) <= calm => since,
-            _ => now,
-        };
+        let since = self.excess_since(now).unwrap_or(now);
         self.excess = Some((since, now));
         since
+    }
+
+    /// Since when the publisher has been too fast, with no calm time in between.
+    fn excess_since(&self, now: Moment) -> Option<Moment> {
+        let (since, last) = self.excess?;
+        let interval = self.bucket.map_or(Span::ZERO, |bucket| Span::from_rate(bucket.rate()));
+        let calm = CALM.max(interval.scale(CALM_INTERVALS));
+        (now.since(last) <= calm).then_some(since)
     }
 
     /// Lets a message wait, unless it has waited for as long as it may.

@@ -283,6 +283,7 @@ fn establish(
         input_ready: !input.is_empty(),
         pause: super::Pause::No,
         credit: super::input::FIRST_CREDIT,
+        grant: usize::MAX,
         input,
         output,
         written: 0,

@@ -15,7 +15,7 @@ use crate::wire::{Frame, Packet, ReasonCode, WireError, decode, frame};
 
 /// What passes before we look what consumer queues make of it, in bytes: at first, and after a brief hold that ran its
 /// full time.
-pub(super) const FIRST_CREDIT: usize = 4096;
+pub(super) const FIRST_CREDIT: usize = 1024;
 /// Whoever may pass this much in one go is not looked after any more.
 const FULL_CREDIT: usize = 64 * 1024;
 /// How often we look whether consumer queues have seen what passed, in milliseconds.
@@ -385,6 +385,7 @@ impl Connection {
     /// held, or just was, can't send thousands of messages to a slow consumer before anybody notices.
     fn credit_is_used(&self, scratch: &Scratch) -> bool {
         self.credit < FULL_CREDIT && scratch.batch.bytes() >= self.credit
+            || scratch.batch.count() >= self.grant
     }
 
     /// Whether what this client publishes stays behind what anybody published before it connected.
@@ -440,6 +441,7 @@ impl Connection {
                 self.pause = Pause::No;
                 if self.gate.held(now).is_none() {
                     self.credit = (2 * self.credit).min(FULL_CREDIT);
+                    self.grant = self.grant.saturating_mul(2);
                 }
                 true
             }
@@ -447,6 +449,9 @@ impl Connection {
     }
 
     fn start_batch(&mut self, scratch: &mut Scratch) {
+        if let Some(grant) = self.gate.take_grant() {
+            self.grant = grant as usize;
+        }
         scratch.batch.start(self.session.number);
         scratch.ordinal = None;
         scratch.acks.clear();

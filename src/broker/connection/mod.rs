@@ -106,6 +106,8 @@ struct Connection {
     pause: Pause,
     /// Bytes that may pass before we look what consumer queues make of them: grows while they hold nobody.
     credit: usize,
+    /// Messages that may pass before we look: what a queue that let go had room for.
+    grant: usize,
     /// Encoded and not yet taken by the socket, from `written` on.
     output: Vec<u8>,
     written: usize,

@@ -46,17 +46,44 @@ fn take(queue: &Queue, most: usize, now: Millis) -> Vec<Entry> {
 
 #[test]
 fn a_full_queue_holds_its_publishers_until_it_is_short() {
+    let limits = Limits { messages: 60, ..limits() };
     let queue = Queue::new(HoldPolicy::WhileProgress);
     queue.connect(1);
     let gate = gate();
-    assert!(!queue.push(entries(QoS::AtLeastOnce, 100, 1), 1, &limits()).over);
-    assert!(queue.push(entries(QoS::AtLeastOnce, 1, 1), 1, &limits()).over);
-    assert_eq!(queue.hold([(1, Arc::clone(&gate))].into_iter(), 1, &limits()), 1);
+    assert!(!queue.push(entries(QoS::AtLeastOnce, 60, 1), 1, &limits).over);
+    assert!(queue.push(entries(QoS::AtLeastOnce, 1, 1), 1, &limits).over);
+    assert_eq!(queue.hold([(1, Arc::clone(&gate))].into_iter(), 1, &limits), 1);
     assert!(gate.held(1).is_some());
-    take(&queue, 20, 2);
-    assert!(gate.held(2).is_some(), "81 is not short");
-    take(&queue, 10, 2);
+    let mut out = Vec::new();
+    queue.pop(&mut out, 15, usize::MAX, usize::MAX, 2, &limits);
+    assert!(gate.held(2).is_some(), "46 is not short");
+    queue.pop(&mut out, 1, usize::MAX, usize::MAX, 2, &limits);
     assert!(gate.held(2).is_none());
+    assert_eq!(gate.take_grant(), None, "it was full, not late");
+}
+
+#[test]
+fn a_late_queue_says_how_much_may_come_when_it_lets_go() {
+    let limits = Limits { messages: 10_000, ..limits() };
+    let queue = Queue::new(HoldPolicy::WhileProgress);
+    queue.connect(1);
+    queue.push(entries(QoS::AtLeastOnce, 60, 1), 1, &limits);
+    let mut out = Vec::new();
+    let mut take_one = |now| queue.pop(&mut out, 1, usize::MAX, usize::MAX, now, &limits);
+    (2..=41).for_each(&mut take_one); // one a millisecond: 100 in the time that a queue may take
+    assert!(queue.push(entries(QoS::AtLeastOnce, 90, 41), 41, &limits).over);
+    let gates = [gate(), gate()];
+    let held = (1..).zip(gates.iter().map(Arc::clone));
+    assert_eq!(queue.hold(held, 41, &limits), 2);
+    (42..=120).for_each(&mut take_one);
+    let left = queue.depth();
+    assert!((25..=50).contains(&left), "{left}");
+    for gate in &gates {
+        assert_eq!(gate.held(120), None);
+        let grant = gate.take_grant().expect("let go by a late queue");
+        assert!((20..=40).contains(&grant), "{grant}: half of the room each");
+        assert_eq!(gate.take_grant(), None, "said once");
+    }
 }
 
 #[test]
