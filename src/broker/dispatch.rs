@@ -10,7 +10,7 @@ use super::Broker;
 use super::message::{BatchReader, Frame, Message};
 use super::queue::{Entry, Extra, Pushed, Queue};
 use super::spine::Outlet;
-use super::tree::{Subscription, Target};
+use super::tree::{Subscribed as _, Subscription, Target};
 use crate::ledger::Measured;
 use crate::wire::QoS;
 

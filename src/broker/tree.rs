@@ -64,8 +64,10 @@ impl Subscription {
         }
     }
 
-    /// Identifies the target among all targets.
-    pub fn key(&self) -> (bool, usize) {
+}
+
+impl Subscribed for Subscription {
+    fn key(&self) -> (bool, usize) {
         match &self.target {
             Target::Session(session) => (false, session.number as usize),
             Target::Group(group) => (true, Arc::as_ptr(group) as usize),
@@ -73,36 +75,49 @@ impl Subscription {
     }
 }
 
+/// What a tree holds.
+pub trait Subscribed {
+    /// Identifies who gets the messages among all.
+    fn key(&self) -> (bool, usize);
+}
+
 /// All subscriptions.
 #[derive(Debug)]
-pub struct Tree {
-    nodes: Vec<Node>,
+pub struct Tree<S = Subscription> {
+    nodes: Vec<Node<S>>,
     free: Vec<u32>,
     count: usize,
 }
 
-#[derive(Debug, Default)]
-struct Node {
+#[derive(Debug)]
+struct Node<S> {
     children: HashMap<Box<str>, u32>,
     /// Child for `+`; 0 is none (the root is nobody's child).
     plus: u32,
     parent: u32,
     /// Subscriptions that end here, and those that end with `/#` here.
-    exact: Vec<Arc<Subscription>>,
-    below: Vec<Arc<Subscription>>,
+    exact: Vec<Arc<S>>,
+    below: Vec<Arc<S>>,
+}
+
+// derived, it would ask for `S: Default`
+impl<S> Default for Node<S> {
+    fn default() -> Self {
+        Self { children: HashMap::new(), plus: 0, parent: 0, exact: Vec::new(), below: Vec::new() }
+    }
 }
 
 const ROOT: u32 = 0;
 
-impl Default for Tree {
+impl<S> Default for Tree<S> {
     fn default() -> Self {
         Self { nodes: vec![Node::default()], free: Vec::new(), count: 0 }
     }
 }
 
-impl Tree {
+impl<S: Subscribed> Tree<S> {
     /// Adds a subscription; one of the same target on the same filter is replaced.
-    pub fn insert(&mut self, filter: &str, subscription: Arc<Subscription>) {
+    pub fn insert(&mut self, filter: &str, subscription: Arc<S>) {
         let (path, below) = split_hash(filter);
         let mut at = ROOT;
         for level in path {
@@ -119,7 +134,7 @@ impl Tree {
     }
 
     /// Removes a subscription, and the nodes that only it needed.
-    pub fn remove(&mut self, filter: &str, subscription: &Arc<Subscription>) {
+    pub fn remove(&mut self, filter: &str, subscription: &Arc<S>) {
         let (path, below) = split_hash(filter);
         let mut at = ROOT;
         for level in path {
@@ -137,7 +152,7 @@ impl Tree {
     }
 
     /// Whether the same target is there on this filter.
-    pub fn contains(&self, filter: &str, subscription: &Subscription) -> bool {
+    pub fn contains(&self, filter: &str, subscription: &S) -> bool {
         let (path, below) = split_hash(filter);
         let mut at = ROOT;
         for level in path {
@@ -152,7 +167,7 @@ impl Tree {
     }
 
     /// Calls `found` for every subscription that matches a topic.
-    pub fn each_match(&self, topic: &str, mut found: impl FnMut(&Arc<Subscription>)) {
+    pub fn each_match(&self, topic: &str, mut found: impl FnMut(&Arc<S>)) {
         let system = topic.starts_with('$');
         // what is left of the topic at each node still to be visited; None is past its end
         let mut open: Vec<(u32, Option<&str>)> = vec![(ROOT, Some(topic))];
@@ -180,7 +195,7 @@ impl Tree {
     }
 
     /// How many subscriptions there are.
-    pub(super) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.count
     }
 
@@ -244,8 +259,8 @@ impl Tree {
     }
 }
 
-impl Node {
-    fn list(&mut self, below: bool) -> &mut Vec<Arc<Subscription>> {
+impl<S> Node<S> {
+    fn list(&mut self, below: bool) -> &mut Vec<Arc<S>> {
         if below { &mut self.below } else { &mut self.exact }
     }
 

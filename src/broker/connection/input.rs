@@ -7,9 +7,10 @@ use std::task::{Context, Poll};
 use tidegate_plugin::Refusal;
 use tokio::io::{AsyncRead, ReadBuf};
 
-use super::{Connection, Ending, HeldBytes, HeldInput, HeldPacket, OUTPUT_LIMIT, Offered, Pause, Scratch};
+use super::{Connection, Ending, OUTPUT_LIMIT, Offered, Pause, Scratch};
 use crate::broker::clock::Millis;
 use crate::broker::gate::Held;
+use crate::broker::held::{HeldBytes, HeldInput, HeldPacket};
 use crate::broker::session::State;
 use crate::wire::{Frame, Packet, ReasonCode, WireError, decode, frame};
 
@@ -23,13 +24,6 @@ const LOOK: Millis = 2;
 
 /// How long a client that owes acknowledgements may go unheard, in milliseconds.
 const DEAF_TO_ACKS: Millis = 500;
-/// How much more is kept each time that a client must be heard, in bytes: as much as the system keeps for us to read.
-const RELIEF: usize = 512 * 1024;
-/// How much more is kept of one client at most, in bytes.
-const MOST_RELIEF: usize = 8 * 1024 * 1024;
-/// What a client may have held when all clients together have too much.
-const LEAST_HELD: usize = 16 * 1024;
-
 /// What a packet's handler says about the packets after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Next {
@@ -78,11 +72,7 @@ impl Connection {
 
     /// Whether input waits because the publisher is held and enough is kept already.
     pub(super) fn reading_paused(&self) -> bool {
-        let listen = &self.broker.settings.listen;
-        self.held.as_ref().is_some_and(|held| {
-            held.bytes.own > listen.max_buffer + held.more
-                || held.bytes.own > LEAST_HELD && held.bytes.of_all() > listen.max_buffer_total
-        })
+        self.held.as_ref().is_some_and(|held| held.is_enough(&self.broker.settings.listen))
     }
 
     /// A held client that is not read must be heard now and then all the same: it may have sent PINGREQ behind its
@@ -107,8 +97,7 @@ impl Connection {
             return;
         }
         self.deaf_since = 0;
-        if let Some(held) = self.held.as_mut().filter(|held| held.more < MOST_RELIEF) {
-            held.more += RELIEF;
+        if self.held.as_mut().is_some_and(|held| held.relieve()) {
             self.broker.stats.reliefs.add(1);
         }
     }
@@ -280,12 +269,12 @@ impl Connection {
             if self.receive_maximum_exceeded(&packet, state) {
                 return Next::Broken(super::packets::RECEIVE_MAXIMUM);
             }
-            self.hold(found, &packet, body, now);
+            self.hold(found, body, now);
             return Next::Go;
         }
         match self.handle(&packet, cx, scratch, state, now) {
             Next::Wait(until) => {
-                self.hold(found, &packet, body, now);
+                self.hold(found, body, now);
                 self.held_input().until = until;
                 self.arm(until);
                 Next::Go
@@ -294,13 +283,8 @@ impl Connection {
         }
     }
 
-    fn hold(&mut self, frame: Frame, packet: &Packet<'_>, body: &[u8], since: Millis) {
-        let held = self.held_input();
-        let kept = HeldPacket { frame, body: body.into(), since };
-        held.bytes.set(held.bytes.own + kept.bytes());
-        held.acknowledged +=
-            usize::from(matches!(packet, Packet::Publish(publish) if publish.packet_id != 0));
-        held.packets.push_back(kept);
+    fn hold(&mut self, frame: Frame, body: &[u8], since: Millis) {
+        self.held_input().push(HeldPacket { frame, body: body.into(), since });
     }
 
     fn held_input(&mut self) -> &mut HeldInput {
@@ -504,15 +488,5 @@ impl Connection {
                 false
             }
         }
-    }
-}
-
-impl HeldInput {
-    /// What is left, counted anew.
-    fn again(mut self) -> Self {
-        self.bytes.set(self.packets.iter().map(HeldPacket::bytes).sum());
-        let acknowledged = |held: &&HeldPacket| held.frame.first >> 4 == 3 && held.frame.first & 6 != 0;
-        self.acknowledged = self.packets.iter().filter(acknowledged).count();
-        self
     }
 }

@@ -15,7 +15,6 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -28,6 +27,7 @@ use super::Broker;
 use super::clock::Millis;
 use super::gate::Gate;
 use super::group::Group;
+use super::held::HeldInput;
 use super::message::BatchWriter;
 use super::queue::Entry;
 use super::session::{Session, State};
@@ -35,7 +35,7 @@ use super::spine::Fence;
 use super::window::Window;
 use crate::chain::Hooks;
 use crate::listen::Stream;
-use crate::wire::{Encoder, Frame, ReasonCode};
+use crate::wire::{Encoder, ReasonCode};
 
 /// Serves one client until its connection ends.
 pub async fn serve(broker: Arc<Broker>, stream: Stream) {
@@ -131,63 +131,6 @@ struct Connection {
     ending: Ending,
     /// The will counts unless the client says goodbye.
     will: bool,
-}
-
-/// Packets that wait because the publisher is held.
-struct HeldInput {
-    packets: VecDeque<HeldPacket>,
-    bytes: HeldBytes,
-    /// QoS 1 and 2 messages among them.
-    acknowledged: usize,
-    /// Not before this moment, by a plugin's decision.
-    until: Millis,
-    /// How much more may be kept than is usual, so that what is behind it is heard.
-    more: usize,
-}
-
-/// What one client has held, counted for all clients too.
-struct HeldBytes {
-    own: usize,
-    all: Arc<AtomicUsize>,
-}
-
-impl HeldInput {
-    fn new(bytes: HeldBytes) -> Self {
-        Self { packets: VecDeque::new(), bytes, acknowledged: 0, until: 0, more: 0 }
-    }
-}
-
-impl HeldBytes {
-    fn new(all: Arc<AtomicUsize>) -> Self {
-        Self { own: 0, all }
-    }
-
-    fn set(&mut self, own: usize) {
-        self.all.fetch_add(own, Ordering::Relaxed);
-        self.all.fetch_sub(std::mem::replace(&mut self.own, own), Ordering::Relaxed);
-    }
-
-    fn of_all(&self) -> usize {
-        self.all.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for HeldBytes {
-    fn drop(&mut self) {
-        self.set(0);
-    }
-}
-
-struct HeldPacket {
-    frame: Frame,
-    body: Box<[u8]>,
-    since: Millis,
-}
-
-impl HeldPacket {
-    fn bytes(&self) -> usize {
-        self.body.len() + std::mem::size_of::<Self>()
-    }
 }
 
 struct Offered {

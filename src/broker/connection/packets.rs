@@ -10,6 +10,7 @@ use tidegate_plugin::Verdict;
 use super::input::Next;
 use super::{Connection, Scratch};
 use crate::broker::clock::{Millis, moment};
+use crate::broker::held::{LONGEST_DELAY, advice};
 use crate::broker::inflight::Stage;
 use crate::broker::lifecycle::expiry_moment;
 use crate::broker::message::Parts;
@@ -27,14 +28,11 @@ pub(super) const RECEIVE_MAXIMUM: WireError = WireError {
     what: "more unacknowledged messages than the server's Receive Maximum",
 };
 
-/// A plugin may ask for any delay; it is asked again after this one.
-const LONGEST_DELAY: Duration = Duration::from_secs(24 * 3600);
-
 /// Why nobody may publish to a reserved topic.
 const RESERVED: &str = "the topic is reserved for the server";
 
 /// Topics that only the gateway itself publishes to.
-pub(super) fn reserved(topic: &str) -> bool {
+pub(crate) fn reserved(topic: &str) -> bool {
     topic.starts_with("$SYS/") || topic.starts_with("$tide/")
 }
 
@@ -242,20 +240,12 @@ impl Connection {
         }
     }
 
-    /// The rate that the client may use and the time between two messages, for its next acknowledgement; none when it
-    /// knows them already and does not have to `wait`.
+    /// What the client is to know with its next acknowledgement, if anything.
     fn advice(&mut self, wait: Option<Duration>) -> Option<(String, String)> {
-        let publisher = &self.gate.publisher;
-        let changes = publisher.changes();
-        if changes == self.told_rate && wait.is_none() || self.encoder.version != Version::V5 {
+        if self.encoder.version != Version::V5 {
             return None;
         }
-        self.told_rate = changes;
-        let rate = publisher.rate();
-        let told = if rate.is_finite() { format!("{rate:.3}") } else { "null".into() };
-        let interval = Duration::try_from_secs_f64(1.0 / rate).unwrap_or(LONGEST_DELAY);
-        let wait = wait.unwrap_or(if rate.is_finite() { interval } else { Duration::ZERO });
-        Some((told, wait.as_millis().to_string()))
+        advice(&self.gate.publisher, &mut self.told_rate, wait)
     }
 
     fn puback(&mut self, ack: Ack, scratch: &mut Scratch, state: &mut State, now: Millis) {
