@@ -63,6 +63,11 @@ fn titled(broker: &Broker) -> String {
 }
 
 fn warnings(comparison: &Comparison) -> Vec<Warning> {
+    let unfinished = comparison.unfinished.iter().map(|words| Warning {
+        heading: "Not finished".to_owned(),
+        meaning: format!("{}.", words::capital(words)),
+        places: Vec::new(),
+    });
     let missing = comparison.missing.iter().map(|missing| Warning {
         heading: words::missing(missing),
         meaning: missing.reason.clone(),
@@ -72,7 +77,7 @@ fn warnings(comparison: &Comparison) -> Vec<Warning> {
         let named = move |result: &BrokerResult| format!("{} in {}", result.broker.name, part.scenario);
         part.brokers.iter().flat_map(move |result| result.runs.iter().map(move |run| (named(result), run)))
     });
-    missing.chain(page::warnings_of(runs)).collect()
+    unfinished.chain(missing).chain(page::warnings_of(runs)).collect()
 }
 
 /// The most important figures of all scenarios.
@@ -125,13 +130,19 @@ fn backlog(result: &BrokerResult) -> String {
     format!("<span class=\"bad\">{} waiting at the end</span>", words::figure(median("waiting")))
 }
 
+/// What became of the messages, and what held the figures back.
 fn verdict(finding: &words::Finding) -> String {
     let class = if finding.good { "good" } else { "bad" };
-    format!("<span class=\"{class}\">{}</span>", escape(&finding.short))
+    let mut out = format!("<span class=\"{class}\">{}</span>", escape(&finding.short));
+    if let Some(limits) = &finding.limits {
+        put(&mut out, format_args!("<span class=\"limit\">{}</span>", escape(limits)));
+    }
+    out
 }
 
 fn scenario(part: &ScenarioComparison) -> String {
     let mut out = format!("<section>\n<h2>{}</h2>\n<p>{}</p>\n", escape(&part.scenario), escape(&part.about));
+    put(&mut out, format_args!("<p class=\"remark\">{}.</p>\n", words::seeds(part)));
     out.push_str("<ul class=\"findings\">\n");
     for result in &part.brokers {
         let finding = words::finding(&result.runs);
@@ -139,9 +150,13 @@ fn scenario(part: &ScenarioComparison) -> String {
         put(
             &mut out,
             format_args!(
-                "<li class=\"{class}\"><b>{}</b> {}</li>\n",
+                "<li class=\"{class}\"><b>{}</b> {}{}</li>\n",
                 escape(&result.broker.name),
-                escape(&finding.long)
+                escape(&finding.long),
+                finding
+                    .limits
+                    .map(|limits| format!(" {}.", escape(&words::capital(&limits))))
+                    .unwrap_or_default()
             ),
         );
     }
@@ -177,7 +192,13 @@ fn figures(part: &ScenarioComparison) -> String {
     for result in &part.brokers {
         put(&mut out, format_args!("<th scope=\"col\">{}</th>", escape(&result.broker.name)));
     }
-    out.push_str("</tr></thead>\n<tbody>\n");
+    out.push_str("</tr></thead>\n<tbody>\n<tr><th scope=\"row\">Messages</th>");
+    for result in &part.brokers {
+        let verdict = verdict(&words::finding(&result.runs));
+        let name = escape(&result.broker.name);
+        put(&mut out, format_args!("<td data-of=\"{name}\"><span class=\"cell\">{verdict}</span></td>"));
+    }
+    out.push_str("</tr>\n");
     for measure in &MEASURES {
         if part.brokers.iter().any(|result| result.measures.contains_key(measure.name)) {
             figures_row(&mut out, measure, part, first.measures.get(measure.name));
@@ -202,11 +223,10 @@ fn figures_row(out: &mut String, measure: &Measure, part: &ScenarioComparison, f
             None => out.push_str("<span class=\"cell\"><span>not known</span></span>"),
             Some(summary) => {
                 let first = first.filter(|_| index > 0);
-                let lossless = result.runs.iter().all(|run| run.totals.lost == 0);
-                let repeated = result.runs.len() > 1 && part.brokers[0].runs.len() > 1;
-                let ground = words::Ground { repeated, lossless };
+                let ground = words::Ground::of(&result.runs, &part.brokers[0].runs);
                 let comparison = words::comparison(measure, summary, first, ground);
-                out.push_str(&cell(measure, summary, comparison));
+                let known = words::known(measure, &result.runs);
+                out.push_str(&cell(measure, summary, known.into_iter().chain(comparison)));
             }
         }
         out.push_str("</td>");
@@ -214,9 +234,9 @@ fn figures_row(out: &mut String, measure: &Measure, part: &ScenarioComparison, f
     out.push_str("</tr>\n");
 }
 
-fn cell(measure: &Measure, summary: &Summary, comparison: Option<String>) -> String {
+fn cell(measure: &Measure, summary: &Summary, remarks: impl Iterator<Item = String>) -> String {
     let mut out = format!("<span class=\"cell\"><b>{}</b>", words::median(measure, summary));
-    for more in words::range(summary).into_iter().chain(comparison) {
+    for more in words::range(summary).into_iter().chain(remarks) {
         put(&mut out, format_args!("<span>{}</span>", escape(&more)));
     }
     out.push_str("</span>");
@@ -264,11 +284,13 @@ fn delivered_bars(part: &ScenarioComparison) -> String {
             (1.., Some(ratio)) => format!(" ({}×)", words::figure(ratio)),
             _ => String::new(),
         };
+        let finding = words::finding(&result.runs);
+        let flaw = if finding.good { String::new() } else { format!(", {}", finding.short) };
         Bar {
             name: result.broker.name.clone(),
             value: summary.median,
             range: (summary.low, summary.high),
-            words: format!("{}{ratio}", words::quantity(summary.median, "/s")),
+            words: format!("{}{ratio}{flaw}", words::quantity(summary.median, "/s")),
         }
     };
     let bars: Vec<Bar> = part.brokers.iter().enumerate().map(bar).collect();
