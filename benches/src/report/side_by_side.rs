@@ -142,7 +142,6 @@ fn verdict(finding: &words::Finding) -> String {
 
 fn scenario(part: &ScenarioComparison) -> String {
     let mut out = format!("<section>\n<h2>{}</h2>\n<p>{}</p>\n", escape(&part.scenario), escape(&part.about));
-    put(&mut out, format_args!("<p class=\"remark\">{}.</p>\n", words::seeds(part)));
     out.push_str("<ul class=\"findings\">\n");
     for result in &part.brokers {
         let finding = words::finding(&result.runs);
@@ -185,8 +184,9 @@ fn figures(part: &ScenarioComparison) -> String {
     put(
         &mut out,
         format_args!(
-            "<caption>{behind}; × is the ratio to {}</caption>\n<thead><tr><th scope=\"col\"></th>",
-            escape(&first.broker.name)
+            "<caption>{behind}; × is the ratio to {}. {}.</caption>\n<thead><tr><th scope=\"col\"></th>",
+            escape(&first.broker.name),
+            words::seeds(part)
         ),
     );
     for result in &part.brokers {
@@ -217,6 +217,15 @@ fn figures_row(out: &mut String, measure: &Measure, part: &ScenarioComparison, f
         put(out, format_args!(" <small>{}</small>", escape(measure.unit)));
     }
     out.push_str("</th>");
+    let never = |result: &BrokerResult| {
+        result.measures.get(measure.name).is_some_and(|summary| words::median(measure, summary) == "none")
+    };
+    let known = |result: &BrokerResult| words::known(measure, &result.runs).is_none();
+    if part.brokers.len() > 1 && part.brokers.iter().all(|result| never(result) && known(result)) {
+        let columns = part.brokers.len();
+        put(out, format_args!("<td class=\"all\" colspan=\"{columns}\">none with any broker</td></tr>\n"));
+        return;
+    }
     for (index, result) in part.brokers.iter().enumerate() {
         put(out, format_args!("<td data-of=\"{}\">", escape(&result.broker.name)));
         match result.measures.get(measure.name) {

@@ -13,6 +13,7 @@ use tidegate_bench::record::{Comparison, Note, NoteKind, Run};
 use tidegate_bench::report::{html, markdown, run_html, run_markdown};
 
 const PHONE: u32 = 360;
+const LARGER_PHONE: u32 = 390;
 const DESK: u32 = 1200;
 const PAPER: [u8; 3] = [0xff, 0xff, 0xff];
 const INK: [u8; 3] = [0x1d, 0x23, 0x29];
@@ -134,6 +135,8 @@ fn the_page_fits_and_shows_what_was_measured_in_a_real_browser() {
         (&*single, DESK),
         (&*bad, PHONE),
         (&*bad_single, PHONE),
+        (&*page, LARGER_PHONE),
+        (&*single, LARGER_PHONE),
     ];
     let found = layouts(&browser, &pages);
     for (layout, (_, width)) in found.iter().zip(pages) {
