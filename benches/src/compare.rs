@@ -94,14 +94,14 @@ pub struct Outcome {
 pub async fn compare(scenarios: &[Loaded], kinds: &[Kind], runs: u32, tell: &mut dyn FnMut(&str)) -> Outcome {
     let begun = Instant::now();
     let mut plan = Plan::new(scenarios, kinds, runs);
-    let mut outcome = Outcome::default();
-    outcome.comparison = Comparison {
+    let comparison = Comparison {
         format: FORMAT,
         started: process::wall_clock().1,
         machine: process::machine(),
         generator: process::generator().to_owned(),
         ..Comparison::default()
     };
+    let mut outcome = Outcome { comparison, failures: Vec::new() };
     tell(&plan.in_a_line());
     for loaded in scenarios {
         let mut results: Vec<Vec<Run>> = kinds.iter().map(|_| Vec::new()).collect();
