@@ -27,8 +27,9 @@ pub fn html(comparison: &Comparison) -> String {
     if comparison.scenarios.len() > 1 {
         body.push_str(&overview(comparison));
     }
+    let order = brokers(comparison);
     for part in &comparison.scenarios {
-        body.push_str(&scenario(part));
+        body.push_str(&scenario(part, &order));
     }
     body.push_str(&configurations(comparison));
     page::page(&title, &body)
@@ -44,18 +45,22 @@ fn title(comparison: &Comparison) -> String {
     }
 }
 
-/// Every broker once, in the order of the scenarios.
+/// Every broker once, in the order of the scenario that has most of them: one that can't run the first scenario keeps
+/// its place, and its colour.
 fn brokers(comparison: &Comparison) -> Vec<&Broker> {
+    let mut parts: Vec<&ScenarioComparison> = comparison.scenarios.iter().collect();
+    parts.sort_by_key(|part| std::cmp::Reverse(part.brokers.len()));
     let mut known: Vec<&Broker> = Vec::new();
-    for result in comparison.scenarios.iter().flat_map(|part| &part.brokers) {
-        if known
-            .iter()
-            .all(|broker| (&broker.name, &broker.version) != (&result.broker.name, &result.broker.version))
-        {
+    for result in parts.into_iter().flat_map(|part| &part.brokers) {
+        if !known.iter().any(|broker| is_same(broker, &result.broker)) {
             known.push(&result.broker);
         }
     }
     known
+}
+
+fn is_same(one: &Broker, other: &Broker) -> bool {
+    (&one.name, &one.version) == (&other.name, &other.version)
 }
 
 fn titled(broker: &Broker) -> String {
@@ -140,7 +145,7 @@ fn verdict(finding: &words::Finding) -> String {
     out
 }
 
-fn scenario(part: &ScenarioComparison) -> String {
+fn scenario(part: &ScenarioComparison, order: &[&Broker]) -> String {
     let mut out = format!("<section>\n<h2>{}</h2>\n<p>{}</p>\n", escape(&part.scenario), escape(&part.about));
     out.push_str("<ul class=\"findings\">\n");
     for result in &part.brokers {
@@ -160,7 +165,7 @@ fn scenario(part: &ScenarioComparison) -> String {
         );
     }
     out.push_str("</ul>\n");
-    out.push_str(&plots(part));
+    out.push_str(&plots(part, order));
     out.push_str(&figures(part));
     let runs = || part.brokers.iter().flat_map(|r| r.runs.iter().map(|run| (r.broker.name.clone(), run)));
     out.push_str(&page::notes(runs()));
@@ -253,9 +258,10 @@ fn cell(measure: &Measure, summary: &Summary, remarks: impl Iterator<Item = Stri
 }
 
 /// What happened over time, the distribution of latency, and the delivered messages as bars.
-fn plots(part: &ScenarioComparison) -> String {
+fn plots(part: &ScenarioComparison, order: &[&Broker]) -> String {
+    let of = |broker: &&Broker| part.brokers.iter().find(|result| is_same(&result.broker, broker));
     let middle: Vec<(&str, Option<&Run>)> =
-        part.brokers.iter().map(|result| (result.broker.name.as_str(), middle_run(result))).collect();
+        order.iter().map(|broker| (broker.name.as_str(), of(broker).and_then(middle_run))).collect();
     let measured = middle.iter().filter_map(|(_, run)| *run).map(|run| run.duration).fold(0.0, f64::max);
     let lines = |points: &dyn Fn(&Run) -> Vec<(f64, f64)>| -> Vec<Series> {
         let line = |(name, run): &(&str, Option<&Run>)| Series {
@@ -269,7 +275,7 @@ fn plots(part: &ScenarioComparison) -> String {
         Plot { title: title.to_owned(), unit, across: Across::Seconds { measured }, least, series }.figure()
     };
     let mut out = String::from("<div class=\"plots\">\n");
-    out.push_str(&delivered_bars(part));
+    out.push_str(&delivered_bars(part, order));
     out.push_str(&over_time("Delivered", "messages/s", None, &|i| per_second(i.delivered, i)));
     out.push_str(&over_time("Accepted", "messages/s", None, &|i| per_second(i.accepted, i)));
     out.push_str(&over_time("Waiting", "messages owed to consumers", Some(1.0), &|i| Some(i.waiting as f64)));
@@ -286,7 +292,7 @@ fn middle_run(result: &BrokerResult) -> Option<&Run> {
     result.runs.iter().min_by(|a, b| off(a).total_cmp(&off(b)))
 }
 
-fn delivered_bars(part: &ScenarioComparison) -> String {
+fn delivered_bars(part: &ScenarioComparison, order: &[&Broker]) -> String {
     let bar = |(index, result): (usize, &BrokerResult)| {
         let summary = result.measures.get("delivered").copied().unwrap_or_default();
         let ratio = match (index, summary.ratio) {
@@ -297,6 +303,7 @@ fn delivered_bars(part: &ScenarioComparison) -> String {
         let flaw = if finding.good { String::new() } else { format!(", {}", finding.short) };
         Bar {
             name: result.broker.name.clone(),
+            place: order.iter().position(|broker| is_same(broker, &result.broker)).unwrap_or(index),
             value: summary.median,
             range: (summary.low, summary.high),
             words: format!("{}{ratio}{flaw}", words::quantity(summary.median, "/s")),

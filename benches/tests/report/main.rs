@@ -94,6 +94,22 @@ fn the_first_broker_is_shown_no_better_than_it_was() {
 }
 
 #[test]
+fn a_broker_keeps_its_colour_when_another_one_is_not_there() {
+    let mut comparison = fixture::comparison();
+    // nats, the third, can't run the first scenario
+    comparison.scenarios[0].brokers.remove(2);
+    let page = html(&comparison);
+    let order = ["tidegate", "mosquitto", "nats", "rumqttd"];
+    let heads: String = order.iter().map(|name| format!("<th scope=\"col\">{name}</th>")).collect();
+    assert!(page.contains(&format!("Scenario</th>{heads}")), "the order is that of all");
+    for part in page.split("<h2>").filter(|part| part.starts_with("flood")) {
+        assert!(part.contains("fill f3") && !part.contains("fill f2"), "its bar");
+        assert!(part.contains("line s3") && part.contains("mark f3"), "its line");
+        assert!(!part.contains("mark f2"), "no mark of one that is not there");
+    }
+}
+
+#[test]
 fn a_comparison_that_was_interrupted_says_so_first() {
     let unfinished = Some("interrupted: 3 of 24 runs were made".to_owned());
     let comparison = Comparison { unfinished, ..fixture::comparison() };
