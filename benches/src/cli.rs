@@ -1,10 +1,11 @@
 //! The command line.
 
+mod output;
 mod text;
 
 use std::io::Write;
-use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -12,11 +13,12 @@ use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
 
-use crate::compare::{self, MEASURES};
+use self::output::{Output, print};
+use crate::compare::{self, Outcome};
 use crate::peers::{self, Kind};
 use crate::record::Run;
 use crate::run::{Target, interrupt, is_interrupted, run};
-use crate::scenario::{BUILT_IN, Loaded, Scenario};
+use crate::scenario::{Action, BUILT_IN, Loaded, Scenario};
 use crate::sink::Sink;
 use crate::{process, report};
 
@@ -31,9 +33,16 @@ Examples:
   tidegate-bench sink --port 1883 &                     how fast is the generator itself?
   tidegate-bench run flood@qos0 --target 127.0.0.1:1883";
 
+/// How long an address may take to answer.
+const REACH: Duration = Duration::from_secs(5);
+/// Addresses of a name that are tried.
+const MOST_ADDRESSES: usize = 16;
+const NOT_OPTIMISED: &str = "warning: this is a debug build, and its figures mean little: \
+                             build both with `cargo build --release -p tidegate -p tidegate-bench`";
+
 /// An MQTT load generator that checks what it measures, and compares brokers.
 #[derive(Debug, Parser)]
-#[command(name = "tidegate-bench", version, after_help = EXAMPLES, disable_help_subcommand = true)]
+#[command(name = "tidegate-bench", version = process::generator(), after_help = EXAMPLES, disable_help_subcommand = true)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -66,15 +75,8 @@ struct RunArgs {
     /// The target's process, to see what it uses
     #[arg(long, requires = "target")]
     pid: Option<u32>,
-    /// Write all figures as JSON; - is the standard output
-    #[arg(long, value_name = "OUT")]
-    json: Option<PathBuf>,
-    /// Write a page with the plots
-    #[arg(long, value_name = "OUT")]
-    html: Option<PathBuf>,
-    /// Write a table
-    #[arg(long, value_name = "OUT")]
-    markdown: Option<PathBuf>,
+    #[command(flatten)]
+    outputs: OutputArgs,
     /// Another seed than the scenario's
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -91,6 +93,16 @@ struct CompareArgs {
     /// How often each broker runs each scenario
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: u32,
+    /// Another seed than the scenarios'
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    #[command(flatten)]
+    outputs: OutputArgs,
+}
+
+/// Where results go besides the terminal.
+#[derive(Debug, Args)]
+struct OutputArgs {
     /// Write all figures as JSON; - is the standard output
     #[arg(long, value_name = "OUT")]
     json: Option<PathBuf>,
@@ -100,6 +112,17 @@ struct CompareArgs {
     /// Write tables
     #[arg(long, value_name = "OUT")]
     markdown: Option<PathBuf>,
+}
+
+impl OutputArgs {
+    /// Opens them, before anything is run.
+    fn open(&self) -> anyhow::Result<[Output; 3]> {
+        output::open([
+            ("--json", self.json.as_deref()),
+            ("--html", self.html.as_deref()),
+            ("--markdown", self.markdown.as_deref()),
+        ])
+    }
 }
 
 #[derive(Debug, Args)]
@@ -164,26 +187,31 @@ async fn run_once(arguments: &RunArgs) -> anyhow::Result<()> {
     if let Some(seed) = arguments.seed {
         loaded.scenario.seed = seed;
     }
+    let [json, html, markdown] = arguments.outputs.open()?;
     let mut target = match &arguments.target {
-        Some(target) => reach(target, arguments.pid)?,
+        Some(target) => reach(target, arguments.pid, &loaded.scenario).await?,
         None => Kind::named(&arguments.broker)?.start(&loaded.scenario).await?,
     };
     let result = run(&loaded, &mut target, 1).await;
     if let Some(peer) = target.peer {
         peer.stop().await;
     }
-    if arguments.json.as_deref() != Some(Path::new("-")) {
+    let quiet = [&json, &html, &markdown].into_iter().any(Output::is_standard);
+    html.write(|| Ok(report::run_html(&result)))?;
+    markdown.write(|| Ok(report::run_markdown(&result)))?;
+    json.write(|| as_json(&result))?;
+    if !quiet {
         print(&text::run(&result))?;
     }
-    write_json(arguments.json.as_deref(), &result)?;
-    write(arguments.html.as_deref(), || report::run_html(&result))?;
-    write(arguments.markdown.as_deref(), || report::run_markdown(&result))?;
     judge(&loaded, &result)
 }
 
 async fn run_compare(arguments: &CompareArgs) -> anyhow::Result<()> {
-    let scenarios: Vec<Loaded> =
+    let mut scenarios: Vec<Loaded> =
         arguments.scenarios.iter().map(|name| Scenario::load(name)).collect::<Result<_, _>>()?;
+    if let Some(seed) = arguments.seed {
+        scenarios.iter_mut().for_each(|loaded| loaded.scenario.seed = seed);
+    }
     let mut kinds = vec![Kind::Tidegate];
     for name in &arguments.with {
         let kind = Kind::named(name)?;
@@ -192,19 +220,25 @@ async fn run_compare(arguments: &CompareArgs) -> anyhow::Result<()> {
         }
     }
     // What the comparison is for must be there.
-    Kind::Tidegate.program()?;
-    let quiet = arguments.json.as_deref() == Some(Path::new("-"));
+    let program = Kind::Tidegate.program()?;
+    let [json, html, markdown] = arguments.outputs.open()?;
     let mut tell = |line: &str| {
         // A comparison that nobody watches is still worth finishing.
         let _ = writeln!(std::io::stderr(), "{line}");
     };
-    let comparison = compare::compare(&scenarios, &kinds, arguments.runs, &mut tell).await;
+    if cfg!(debug_assertions) || program.components().any(|part| part.as_os_str() == "debug") {
+        tell(NOT_OPTIMISED);
+    }
+    let Outcome { comparison, failures } =
+        compare::compare(&scenarios, &kinds, arguments.runs, &mut tell).await;
+    let quiet = [&json, &html, &markdown].into_iter().any(Output::is_standard);
+    html.write(|| Ok(report::html(&comparison)))?;
+    markdown.write(|| Ok(report::markdown(&comparison)))?;
+    json.write(|| as_json(&comparison))?;
     if !quiet {
         print(&text::comparison(&comparison))?;
     }
-    write_json(arguments.json.as_deref(), &comparison)?;
-    write(arguments.html.as_deref(), || report::html(&comparison))?;
-    write(arguments.markdown.as_deref(), || report::markdown(&comparison))
+    if failures.is_empty() { Ok(()) } else { bail!("{}; the results were kept", failures.join("; ")) }
 }
 
 fn list() -> anyhow::Result<()> {
@@ -244,13 +278,35 @@ fn serve_rumqttd(arguments: &RumqttdArgs) -> anyhow::Result<()> {
     }
 }
 
-fn reach(target: &str, pid: Option<u32>) -> anyhow::Result<Target> {
+/// A broker that runs already.
+async fn reach(target: &str, pid: Option<u32>, scenario: &Scenario) -> anyhow::Result<Target> {
     let Some((host, _)) = target.rsplit_once(':') else {
         bail!("--target {target}: must be host:port, such as 127.0.0.1:1883");
     };
-    let mut addresses = target.to_socket_addrs().with_context(|| format!("--target {target}"))?;
-    let address = addresses.next().with_context(|| format!("--target {target}: it has no address"))?;
+    if scenario.events.iter().any(|event| event.action == Action::RestartBroker) {
+        bail!(
+            "--target {target}: the scenario restarts the broker, which only works with one that is started here"
+        );
+    }
+    let found = tokio::time::timeout(REACH, tokio::net::lookup_host(target)).await;
+    let found =
+        found.with_context(|| format!("--target {target}: its name could not be looked up in time"))?;
+    let addresses: Vec<SocketAddr> = found.with_context(|| format!("--target {target}"))?.collect();
+    let first = addresses.first().with_context(|| format!("--target {target}: it has no address"))?;
+    // If none answers, the run says what is wrong with the first one.
+    let address = first_open(&addresses).await.unwrap_or(*first);
     Ok(Target::there(address, host.trim_matches(['[', ']']), pid))
+}
+
+/// The first address that takes a connection: a name may stand for several, and not all of them for a broker.
+async fn first_open(addresses: &[SocketAddr]) -> Option<SocketAddr> {
+    for address in addresses.iter().take(MOST_ADDRESSES) {
+        let connected = tokio::time::timeout(REACH, tokio::net::TcpStream::connect(address)).await;
+        if matches!(connected, Ok(Ok(_))) {
+            return Some(*address);
+        }
+    }
+    None
 }
 
 /// A run that was cut short or is out of its bands is a failure.
@@ -258,35 +314,27 @@ fn judge(loaded: &Loaded, result: &Run) -> anyhow::Result<()> {
     if let Some(error) = &result.error {
         bail!("{error}; the results until then were kept");
     }
-    let mut outside = Vec::new();
-    for (name, [low, high]) in &loaded.scenario.expect {
-        let measure = MEASURES.iter().find(|measure| measure.name == name);
-        let value = measure.and_then(|measure| (measure.read)(result));
-        if !value.is_some_and(|value| (*low..=*high).contains(&value)) {
-            let value = value.map_or("unknown".to_owned(), |value| value.to_string());
-            outside.push(format!("{name} is {value}, expected {low} to {high}"));
-        }
-    }
+    let outside = compare::outside(&loaded.scenario, result);
     if outside.is_empty() { Ok(()) } else { bail!("{}", outside.join("; ")) }
 }
 
-fn write_json(path: Option<&Path>, value: &impl Serialize) -> anyhow::Result<()> {
-    let Some(path) = path else { return Ok(()) };
-    let text = serde_json::to_string_pretty(value)? + "\n";
-    if path == Path::new("-") {
-        print(&text)
-    } else {
-        std::fs::write(path, text).with_context(|| path.display().to_string())
+fn as_json(value: &impl Serialize) -> anyhow::Result<String> {
+    Ok(serde_json::to_string_pretty(value)? + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_first_address_that_answers_is_used() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let open = listener.local_addr().unwrap();
+        let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        assert_eq!(first_open(&[closed, open]).await, Some(open));
+        assert_eq!(first_open(&[closed]).await, None);
+        assert_eq!(first_open(&[]).await, None);
     }
-}
-
-fn write(path: Option<&Path>, text: impl FnOnce() -> String) -> anyhow::Result<()> {
-    let Some(path) = path else { return Ok(()) };
-    std::fs::write(path, text()).with_context(|| path.display().to_string())
-}
-
-fn print(text: &str) -> anyhow::Result<()> {
-    let mut out = std::io::stdout();
-    out.write_all(text.as_bytes())?;
-    Ok(out.flush()?)
 }

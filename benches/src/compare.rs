@@ -1,13 +1,16 @@
 //! Several brokers side by side: medians, ranges and ratios of repeated runs.
 
+mod plan;
+
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+pub use self::plan::Plan;
 use crate::peers::{Kind, PeerError};
 use crate::process;
 use crate::record::{BrokerResult, Comparison, FORMAT, Missing, Run, ScenarioComparison, Summary};
 use crate::run::{is_interrupted, run};
-use crate::scenario::Loaded;
+use crate::scenario::{Loaded, Scenario};
 
 /// Whether more is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,45 +78,61 @@ pub const MEASURES: [Measure; 14] = [
     },
 ];
 
+/// What a comparison leaves behind.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// What was measured.
+    pub comparison: Comparison,
+    /// What went wrong, each in a sentence; nothing if the figures are what was asked for.
+    pub failures: Vec<String>,
+}
+
 /// Runs every scenario with every broker in turn, as often as wished; `tell` hears of each run.
 ///
 /// Repetitions are interleaved, so that what changes on the machine meanwhile meets all brokers alike; the one that
-/// begins changes from repetition to repetition.
-pub async fn compare(
-    scenarios: &[Loaded],
-    kinds: &[Kind],
-    runs: u32,
-    tell: &mut dyn FnMut(&str),
-) -> Comparison {
+/// begins changes from repetition to repetition. The bands of a scenario hold for the first broker.
+pub async fn compare(scenarios: &[Loaded], kinds: &[Kind], runs: u32, tell: &mut dyn FnMut(&str)) -> Outcome {
     let begun = Instant::now();
-    let mut comparison = Comparison {
+    let mut plan = Plan::new(scenarios, kinds, runs);
+    let comparison = Comparison {
         format: FORMAT,
         started: process::wall_clock().1,
         machine: process::machine(),
-        generator: env!("CARGO_PKG_VERSION").to_owned(),
+        generator: process::generator().to_owned(),
         ..Comparison::default()
     };
+    let mut outcome = Outcome { comparison, failures: Vec::new() };
+    tell(&plan.in_a_line());
     for loaded in scenarios {
         let mut results: Vec<Vec<Run>> = kinds.iter().map(|_| Vec::new()).collect();
-        for repetition in 1..=runs {
-            for at in 0..kinds.len() {
-                if is_interrupted() {
-                    break;
+        for (repetition, at) in turns(runs, kinds.len()) {
+            if is_interrupted() {
+                break;
+            }
+            match one(loaded, kinds[at], repetition).await {
+                Ok(result) => {
+                    plan.did(loaded);
+                    tell(&format!("[{}] {}", plan.progress(), in_a_line(&result)));
+                    outcome.failures.extend(failures(loaded, &result, at == 0));
+                    results[at].push(result);
                 }
-                let at = (at + repetition as usize - 1) % kinds.len();
-                match one(loaded, kinds[at], repetition).await {
-                    Ok(result) => {
-                        tell(&in_a_line(&result));
-                        results[at].push(result);
-                    }
-                    Err(error) => miss(&mut comparison.missing, kinds[at], loaded, &error),
-                }
+                Err(error) => outcome.miss(kinds[at], loaded, &error),
             }
         }
-        comparison.scenarios.push(side_by_side(loaded, results));
+        outcome.comparison.scenarios.push(side_by_side(loaded, results));
     }
-    comparison.seconds = begun.elapsed().as_secs_f64();
-    comparison
+    if is_interrupted() {
+        outcome.comparison.unfinished = plan.unfinished().map(|how_many| format!("interrupted: {how_many}"));
+        outcome.failures.extend(outcome.comparison.unfinished.clone());
+    }
+    outcome.comparison.seconds = begun.elapsed().as_secs_f64();
+    outcome
+}
+
+/// Which repetition and which broker comes when.
+fn turns(runs: u32, kinds: usize) -> impl Iterator<Item = (u32, usize)> {
+    let of = move |repetition: u32| (0..kinds).map(move |at| (at + repetition as usize - 1) % kinds);
+    (1..=runs).flat_map(move |repetition| of(repetition).map(move |at| (repetition, at)))
 }
 
 async fn one(loaded: &Loaded, kind: Kind, repetition: u32) -> Result<Run, PeerError> {
@@ -125,14 +144,44 @@ async fn one(loaded: &Loaded, kind: Kind, repetition: u32) -> Result<Run, PeerEr
     Ok(result)
 }
 
-fn miss(missing: &mut Vec<Missing>, kind: Kind, loaded: &Loaded, error: &PeerError) {
-    let scenario = match error {
-        PeerError::NotInstalled { .. } | PeerError::Unknown(_) => None,
-        _ => Some(loaded.scenario.name.clone()),
-    };
-    let one = Missing { broker: kind.name().to_owned(), scenario, reason: error.to_string() };
-    if !missing.contains(&one) {
-        missing.push(one);
+/// What is wrong with a run; bands count only if it is `judged`.
+fn failures(loaded: &Loaded, run: &Run, judged: bool) -> Vec<String> {
+    let place = format!("{} {} {}", run.scenario, run.broker.name, run.repetition);
+    let cut = run.error.iter().map(|error| format!("{place} was cut short: {error}"));
+    let outside = if judged && run.error.is_none() { outside(&loaded.scenario, run) } else { Vec::new() };
+    cut.chain(outside.iter().map(|words| format!("{place}: {words}"))).collect()
+}
+
+/// The measures that are not in the bands that the scenario expects, each in a sentence.
+pub fn outside(scenario: &Scenario, run: &Run) -> Vec<String> {
+    let mut outside = Vec::new();
+    for (name, [low, high]) in &scenario.expect {
+        let measure = MEASURES.iter().find(|measure| measure.name == name);
+        let value = measure.and_then(|measure| (measure.read)(run));
+        if !value.is_some_and(|value| (*low..=*high).contains(&value)) {
+            let value = value.map_or("unknown".to_owned(), |value| value.to_string());
+            outside.push(format!("{name} is {value}, expected {low} to {high}"));
+        }
+    }
+    outside
+}
+
+impl Outcome {
+    /// A broker that is not installed, or can't do what a scenario needs, is named; one that fails is a failure.
+    fn miss(&mut self, kind: Kind, loaded: &Loaded, error: &PeerError) {
+        let name = &loaded.scenario.name;
+        let scenario = match error {
+            PeerError::NotInstalled { .. } | PeerError::Unknown(_) => None,
+            _ => Some(name.clone()),
+        };
+        let one = Missing { broker: kind.name().to_owned(), scenario, reason: error.to_string() };
+        if self.comparison.missing.contains(&one) {
+            return;
+        }
+        self.comparison.missing.push(one);
+        if matches!(error, PeerError::NotStarted { .. } | PeerError::System { .. }) {
+            self.failures.push(format!("{name}: {error}"));
+        }
     }
 }
 
@@ -211,7 +260,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
     use super::*;
-    use crate::record::Rates;
+    use crate::record::{Broker, Rates, Totals};
 
     fn run(delivered: f64) -> Run {
         Run { rates: Rates { delivered, ..Rates::default() }, ..Run::default() }
@@ -226,5 +275,48 @@ mod tests {
         assert_eq!(second["delivered"], Summary { median: 5.0, low: 4.0, high: 6.0, ratio: Some(0.25) });
         assert!(!first.contains_key("p50"), "what no run knows is not compared");
         assert_eq!(second["sent"].ratio, None, "nothing is compared with 0");
+    }
+
+    #[test]
+    fn brokers_take_turns_and_another_one_begins_each_time() {
+        let order: Vec<(u32, usize)> = turns(3, 3).collect();
+        assert_eq!(order, [(1, 0), (1, 1), (1, 2), (2, 1), (2, 2), (2, 0), (3, 2), (3, 0), (3, 1)]);
+        assert_eq!(turns(2, 0).count(), 0);
+    }
+
+    #[test]
+    fn what_is_cut_short_or_outside_of_its_band_is_a_failure() {
+        let mut loaded = Scenario::load("flood").unwrap();
+        loaded.scenario.expect.insert("lost".to_owned(), [0.0, 0.0]);
+        loaded.scenario.expect.insert("p99".to_owned(), [0.0, 5.0]);
+        let broker = Broker { name: "b".to_owned(), ..Broker::default() };
+        let totals = Totals { lost: 7, ..Totals::default() };
+        let mut run = Run { scenario: "flood".to_owned(), broker, repetition: 2, totals, ..Run::default() };
+        let found = failures(&loaded, &run, true);
+        assert_eq!(
+            found,
+            ["flood b 2: lost is 7, expected 0 to 0", "flood b 2: p99 is unknown, expected 0 to 5"]
+        );
+        assert!(failures(&loaded, &run, false).is_empty(), "the bands are not for other brokers");
+        run.error = Some("it closed".to_owned());
+        for judged in [false, true] {
+            assert_eq!(failures(&loaded, &run, judged), ["flood b 2 was cut short: it closed"]);
+        }
+    }
+
+    #[test]
+    fn a_broker_that_does_not_start_is_a_failure_and_one_that_is_not_there_is_named() {
+        let loaded = Scenario::load("flood").unwrap();
+        let mut outcome = Outcome::default();
+        let remedy = "apt-get install nats-server".to_owned();
+        outcome.miss(Kind::Nats, &loaded, &PeerError::NotInstalled { name: "nats", remedy });
+        outcome.miss(Kind::Nats, &loaded, &PeerError::Unable { name: "nats", reason: "x".to_owned() });
+        assert!(outcome.failures.is_empty() && outcome.comparison.missing.len() == 2);
+        for _ in 0..3 {
+            let reason = "it ended".to_owned();
+            outcome.miss(Kind::Tidegate, &loaded, &PeerError::NotStarted { name: "tidegate", reason });
+        }
+        assert_eq!(outcome.failures, ["flood: tidegate did not start: it ended"]);
+        assert_eq!(outcome.comparison.missing.len(), 3);
     }
 }

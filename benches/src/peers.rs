@@ -104,8 +104,10 @@ impl Kind {
     pub fn program(self) -> Result<PathBuf, PeerError> {
         let missing = |remedy: &str| PeerError::NotInstalled { name: self.name(), remedy: remedy.to_owned() };
         match self {
-            Self::Tidegate => named("TIDEGATE").unwrap_or_else(|| beside("tidegate")).ok_or_else(|| {
-                missing("build it with `cargo build --release`, or name it with TIDEGATE=/path/to/tidegate")
+            Self::Tidegate => tidegate().ok_or_else(|| {
+                missing(
+                    "build it with `cargo build --release -p tidegate`, or name it with TIDEGATE=/path/to/tidegate",
+                )
             }),
             Self::Mosquitto => in_path("mosquitto").ok_or_else(|| missing("run `apt-get install mosquitto`")),
             Self::Nats => in_path("nats-server").ok_or_else(|| missing("run `apt-get install nats-server`")),
@@ -115,6 +117,11 @@ impl Kind {
                 )
             }),
         }
+    }
+
+    /// Whether it is installed and can do what a scenario needs.
+    pub fn is_able(self, scenario: &Scenario) -> bool {
+        self.program().is_ok() && configuration::unable(self, scenario).is_none()
     }
 
     /// Starts it for a scenario and waits until it listens.
@@ -226,6 +233,11 @@ fn in_path(name: &str) -> Option<PathBuf> {
     // Servers live where the path of ordinary users does not look.
     let beside = ["/usr/sbin", "/usr/local/sbin", "/usr/local/bin"].map(PathBuf::from);
     std::env::split_paths(&path).chain(beside).map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
+/// The gateway that a variable names, or the one that was built with this program, or the one that is installed.
+fn tidegate() -> Option<PathBuf> {
+    named("TIDEGATE").unwrap_or_else(|| beside("tidegate").or_else(|| in_path("tidegate")))
 }
 
 /// The file that a variable names, if it is set.

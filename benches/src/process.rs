@@ -55,6 +55,16 @@ pub fn machine() -> Machine {
     }
 }
 
+/// The version of this program with the commit that it was built from.
+pub fn generator() -> &'static str {
+    static WORDS: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
+        let commit = option_env!("TIDEGATE_BENCH_COMMIT").unwrap_or("commit unknown");
+        let debug = if cfg!(debug_assertions) { ", debug build" } else { "" };
+        format!("{} ({commit}{debug})", env!("CARGO_PKG_VERSION"))
+    });
+    &WORDS
+}
+
 /// Processors that may be used.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
@@ -102,6 +112,14 @@ mod tests {
         assert_eq!(as_text(0), "1970-01-01T00:00:00Z");
         assert_eq!(as_text(951_782_400), "2000-02-29T00:00:00Z");
         assert_eq!(as_text(1_735_689_599), "2024-12-31T23:59:59Z");
+    }
+
+    #[test]
+    fn the_generator_says_where_it_comes_from() {
+        let (version, rest) = generator().split_once(" (").unwrap();
+        assert_eq!(version, env!("CARGO_PKG_VERSION"));
+        let commit = rest.trim_end_matches(')').split(", ").next().unwrap();
+        assert!(commit == "commit unknown" || commit.len() >= 7, "{commit}");
     }
 
     #[cfg(target_os = "linux")]

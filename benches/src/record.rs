@@ -30,8 +30,11 @@ pub struct Run {
     pub started: String,
     /// Where it ran.
     pub machine: Machine,
-    /// The version of the generator.
+    /// The version of the generator, and the commit that it was built from.
     pub generator: String,
+    /// The seed of all random numbers of the run.
+    #[serde(default)]
+    pub seed: u64,
     /// How long the measured part lasted, in seconds; shorter than planned if the run was cut short.
     pub duration: f64,
     /// Time from the first connection attempt until all consumers and first devices were connected, in seconds.
@@ -267,8 +270,11 @@ pub struct Comparison {
     pub started: String,
     /// Where it ran.
     pub machine: Machine,
-    /// The version of the generator.
+    /// The version of the generator, and the commit that it was built from.
     pub generator: String,
+    /// Why not all runs were made that were asked for, if so.
+    #[serde(default)]
+    pub unfinished: Option<String>,
     /// How long all runs took together, in seconds.
     pub seconds: f64,
     /// One part for each scenario, in the order that was asked for.

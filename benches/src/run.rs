@@ -79,7 +79,8 @@ pub async fn run(loaded: &Loaded, target: &mut Target, repetition: u32) -> Run {
         started_unix,
         started,
         machine: process::machine(),
-        generator: env!("CARGO_PKG_VERSION").to_owned(),
+        generator: process::generator().to_owned(),
+        seed: loaded.scenario.seed,
         ..Run::default()
     };
     match Experiment::prepare(&loaded.scenario, target).await {

@@ -160,6 +160,118 @@ fn brokers_are_compared_side_by_side() {
 }
 
 #[test]
+fn an_output_that_can_not_be_written_fails_before_anything_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = file(&folder, "small.toml", SMALL);
+    let nowhere = folder.path().join("no/such/out").to_str().unwrap().to_owned();
+    let good = folder.path().join("good.json").to_str().unwrap().to_owned();
+    for command in ["run", "compare"] {
+        for option in ["--html", "--markdown"] {
+            let output = bench(&[command, &scenario, "--json", &good, option, &nowhere]);
+            let error = text(&output.stderr);
+            assert!(
+                !output.status.success() && error.contains(option) && error.contains(&nowhere),
+                "{error}"
+            );
+            assert!(!error.contains("delivered") && output.stdout.is_empty(), "nothing ran: {error}");
+            assert!(!Path::new(&good).exists());
+        }
+    }
+}
+
+#[test]
+fn a_closed_standard_output_loses_no_file() {
+    use std::io::Read;
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = file(&folder, "small.toml", SMALL);
+    for (command, more) in [("run", None), ("compare", Some("--with=tidegate"))] {
+        let outputs = ["json", "html", "md"].map(|name| folder.path().join(format!("{command}.{name}")));
+        let [json, html, markdown] = outputs.each_ref().map(|path| path.to_str().unwrap());
+        let mut program = Command::new(BENCH);
+        program.args([command, &scenario, "--json", json, "--html", html, "--markdown", markdown]).args(more);
+        program
+            .env("TIDEGATE", tidegate())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = program.spawn().unwrap();
+        drop(child.stdout.take());
+        let mut errors = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        assert!(child.wait().unwrap().success(), "{command}: {errors}");
+        for path in &outputs {
+            assert!(std::fs::metadata(path).unwrap().len() > 200, "{}", path.display());
+        }
+    }
+}
+
+#[test]
+fn results_say_seed_commit_and_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = file(&folder, "small.toml", SMALL);
+    let version = bench(&["--version"]);
+    let version = text(&version.stdout).trim().trim_start_matches("tidegate-bench ").to_owned();
+    assert!(version.starts_with(env!("CARGO_PKG_VERSION")) && version.ends_with(')'), "{version}");
+    for command in ["run", "compare"] {
+        let outputs = ["json", "html", "md"].map(|name| folder.path().join(format!("{command}.{name}")));
+        let [json, html, markdown] = outputs.each_ref().map(|path| path.to_str().unwrap());
+        let mut arguments = vec![command, &scenario, "--seed", "4711", "--json", json, "--html", html];
+        arguments.extend(["--markdown", markdown]);
+        if command == "compare" {
+            arguments.extend(["--with", "tidegate", "--runs", "1"]);
+        }
+        let output = bench(&arguments);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let found: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+        let run = if command == "run" { &found } else { &found["scenarios"][0]["brokers"][0]["runs"][0] };
+        assert_eq!(run["seed"], 4711);
+        assert_eq!(found["generator"], version.as_str());
+        let machine = &found["machine"];
+        assert!(machine["cores"].as_u64().unwrap() > 0 && machine["memory"].as_u64().unwrap() > 0);
+        for path in [html, markdown] {
+            let report = std::fs::read_to_string(path).unwrap().replace('\\', "");
+            let system = machine["system"].as_str().unwrap();
+            for words in ["4711", &version, system, "processor"] {
+                assert!(report.contains(words), "{path}: {words}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_comparison_that_is_cut_short_or_outside_of_its_bands_fails_with_its_results() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = file(&folder, "out.json", "");
+    let expect = format!("expect = {{ delivered = [1e6, 1e7] }}\n{SMALL}");
+    // A broker that is restarted for good with nobody coming back: the patience ends before.
+    let cut = SMALL.replace(
+        "duration = 0.6",
+        "duration = 20.0\npatience = 0.5\nconnect = { backoff = 60.0, backoff_max = 60.0 }",
+    );
+    let cut = format!("{cut}\n[[event]]\nat = 0.01\ndo = \"restart-broker\"\n");
+    for (scenario, words) in [(&expect, "delivered is"), (&cut, "was cut short")] {
+        let scenario = file(&folder, "small.toml", scenario);
+        let output = bench(&["compare", &scenario, "--with", "tidegate", "--runs", "1", "--json", &json]);
+        let error = text(&output.stderr);
+        assert!(!output.status.success(), "{error}");
+        let last = error.lines().last().unwrap();
+        assert!(last.starts_with("error: small tidegate 1") && last.contains(words), "{error}");
+        let result: Comparison = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+        assert_eq!(result.scenarios[0].brokers[0].runs.len(), 1, "the results were kept");
+        assert!(error.lines().any(|line| line.contains("1 run: about")), "the estimate: {error}");
+        assert!(error.lines().any(|line| line.starts_with("[1 of 1")), "the progress: {error}");
+    }
+}
+
+#[test]
+fn a_target_from_elsewhere_is_not_restarted() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = format!("{SMALL}\n[[event]]\nat = 0.5\ndo = \"restart-broker\"\n");
+    let output = bench(&["run", &file(&folder, "small.toml", &scenario), "--target", "127.0.0.1:1"]);
+    assert!(text(&output.stderr).contains("restarts the broker"), "{}", text(&output.stderr));
+}
+
+#[test]
 fn what_a_peer_cannot_do_is_said() {
     if !is_installed("nats-server") {
         return;

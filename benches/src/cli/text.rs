@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use crate::compare::MEASURES;
 use crate::record::{BrokerResult, Comparison, Run, Summary};
+use crate::report::words;
 
 /// One run.
 pub(super) fn run(run: &Run) -> String {
@@ -47,7 +48,9 @@ fn lines(text: &mut String, run: &Run) -> std::fmt::Result {
     }
     writeln!(
         text,
-        "generator   {:.2} processors, {:.0} MB",
+        "generator   tidegate-bench {}, seed {}: {:.2} processors, {:.0} MB",
+        run.generator,
+        run.seed,
         run.generator_use.cpu,
         run.generator_use.rss as f64 / 1e6
     )?;
@@ -69,6 +72,7 @@ pub(super) fn comparison(comparison: &Comparison) -> String {
                         .iter()
                         .map(|measure| format!("{} {}", measure.title, measure.unit).trim().to_owned()),
                 )
+                .chain(std::iter::once("messages".to_owned()))
                 .collect::<Vec<_>>(),
         ];
         rows.extend(
@@ -87,6 +91,9 @@ pub(super) fn comparison(comparison: &Comparison) -> String {
             }
         }
     }
+    if let Some(words) = &comparison.unfinished {
+        let _ = writeln!(text, "not finished: {words}");
+    }
     for missing in &comparison.missing {
         let scenario = missing.scenario.as_ref().map(|scenario| format!("{scenario}: ")).unwrap_or_default();
         let _ = writeln!(text, "not there: {scenario}{}", missing.reason);
@@ -99,7 +106,15 @@ fn row<'a>(broker: &BrokerResult, names: impl Iterator<Item = &'a str>) -> Vec<S
     let name = format!("{} {}", broker.broker.name, broker.broker.version);
     std::iter::once(name)
         .chain(names.map(|name| broker.measures.get(name).map_or("-".to_owned(), cell)))
+        .chain(std::iter::once(messages(&broker.runs)))
         .collect()
+}
+
+/// What became of them and what held the figures back, so that no figure looks better than it is.
+fn messages(runs: &[Run]) -> String {
+    let finding = words::finding(runs);
+    let limits = finding.limits.map(|limits| format!(", {limits}")).unwrap_or_default();
+    format!("{}{limits}", finding.short)
 }
 
 fn cell(summary: &Summary) -> String {

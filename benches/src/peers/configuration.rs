@@ -100,10 +100,11 @@ fn mosquitto(scenario: &Scenario, port: u16) -> String {
         "listener {port} 127.0.0.1\n\
          allow_anonymous true\n\
          set_tcp_nodelay true\n\
-         # no limit of what waits; many messages in flight to each consumer\n\
+         # no limit of what waits, as many messages in flight to each consumer as MQTT allows\n\
          max_queued_messages 0\n\
          max_queued_bytes 0\n\
-         max_inflight_messages 1000\n\
+         max_inflight_messages 0\n\
+         max_inflight_bytes 0\n\
          persistence false\n\
          log_type error\n\
          log_type warning\n"
@@ -120,13 +121,60 @@ fn mosquitto(scenario: &Scenario, port: u16) -> String {
     text
 }
 
+/// As much as any scenario here lets wait; the broker takes it only as it is needed.
+const NATS_PENDING: u64 = 8 << 30;
+
 fn nats(folder: &Path, port: u16, client_port: u16) -> String {
     format!(
         "server_name: bench\n\
          listen: \"127.0.0.1:{client_port}\"\n\
          max_connections: 200000\n\
+         # what may wait for a connection that is slow to read, in bytes (64 MB unless said), and how long a write may\n\
+         # take (10 s unless said): beyond either it would be cut off\n\
+         max_pending: {NATS_PENDING}\n\
+         write_deadline: \"120s\"\n\
          jetstream {{ store_dir: \"{}/jetstream\" }}\n\
          mqtt {{\n  listen: \"127.0.0.1:{port}\"\n  # in flight to a consumer; all filters of a client together may have 65535\n  max_ack_pending: 10000\n}}\n",
         folder.display()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+    use super::*;
+
+    /// The configuration that is printed for a kind.
+    fn printed(kind: Kind) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let scenario = Scenario::load("flood").unwrap().scenario;
+        let prepared = prepare(kind, &scenario, folder.path(), 1883).unwrap();
+        let written = std::fs::read_to_string(folder.path().join("broker.conf")).unwrap();
+        let shown = written.replace(&folder.path().display().to_string(), ".");
+        assert_eq!(prepared.text, shown, "what is printed is what is used");
+        shown
+    }
+
+    #[test]
+    fn no_queue_of_a_peer_is_cut_and_what_can_not_be_lifted_is_said() {
+        for (kind, words) in [
+            (Kind::Mosquitto, &["max_queued_messages 0", "max_queued_bytes 0", "max_inflight_messages "][..]),
+            (Kind::Nats, &["max_pending: 8589934592", "write_deadline: \"120s\"", "max_ack_pending: 10000"]),
+            (Kind::Rumqttd, &["compiled in: at most 100 messages in flight", "max_segment_size = 104857600"]),
+        ] {
+            let text = printed(kind);
+            assert!(words.iter().all(|words| text.contains(words)), "{text}");
+        }
+    }
+
+    #[test]
+    fn settings_of_the_gateway_are_printed() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut scenario = Scenario::load("flood").unwrap().scenario;
+        scenario.broker.tidegate = vec!["session.max_inflight=7".to_owned()];
+        let prepared = prepare(Kind::Tidegate, &scenario, folder.path(), 1883).unwrap();
+        assert!(prepared.text.contains("# --set session.max_inflight=7"), "{}", prepared.text);
+        assert!(prepared.arguments.contains(&"session.max_inflight=7".to_owned()));
+    }
 }

@@ -11,6 +11,7 @@ pub(super) fn configuration(port: u16, v5: bool) -> String {
     let listener = if v5 { "v5" } else { "v4" };
     format!(
         "id = 0\n\n\
+         # compiled in: at most 100 messages in flight to each consumer, whatever is configured\n\
          [router]\n\
          id = 0\n\
          max_connections = 100000\n\
@@ -25,6 +26,7 @@ pub(super) fn configuration(port: u16, v5: bool) -> String {
          [{listener}.bench.connections]\n\
          connection_timeout_ms = 60000\n\
          max_payload_size = 1048576\n\
+         # packets read from a connection at a time, whatever its name says\n\
          max_inflight_count = 1000\n\
          dynamic_filters = true\n"
     )

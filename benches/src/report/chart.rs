@@ -171,6 +171,8 @@ impl Plot {
 pub struct Bar {
     /// Whose it is.
     pub name: String,
+    /// The place of its colour, the same as that of its lines.
+    pub place: usize,
     /// Its length.
     pub value: f64,
     /// The least and the largest of the repetitions.
@@ -193,8 +195,8 @@ pub fn bars(title: &str, unit: &str, bars: &[Bar]) -> String {
     put(&mut out, format_args!("<b>{}</b> <span>{}</span></figcaption>\n", escape(title), escape(unit)));
     let words: Vec<String> = bars.iter().map(|bar| format!("{} {}", bar.name, bar.words)).collect();
     out.push_str(&open(height, &format!("{title}: {}", words.join("; "))));
-    for (place, bar) in bars.iter().enumerate() {
-        let top = TOP + ROW * place as f64;
+    for (row, bar) in bars.iter().enumerate() {
+        let top = TOP + ROW * row as f64;
         let (start, end) = (x.place(0.0), x.place(bar.value));
         let middle = top + 24.0;
         name(&mut out, (start, top + 11.0), &bar.name);
@@ -203,7 +205,7 @@ pub fn bars(title: &str, unit: &str, bars: &[Bar]) -> String {
             &mut out,
             format_args!(
                 "<rect class=\"fill f{}\" x=\"{start}\" y=\"{:.1}\" width=\"{:.1}\" height=\"14\" rx=\"2\"/>\n",
-                place % COLOURS,
+                bar.place % COLOURS,
                 middle - 7.0,
                 (end - start).max(1.0)
             ),

@@ -24,13 +24,19 @@ pub fn run_markdown(run: &Run) -> String {
     for (name, value) in single::rows(run) {
         put(&mut out, format_args!("| {name} | {} |\n", plain(&value)));
     }
-    put(&mut out, format_args!("\n{}\n", machine(&run.machine)));
+    put(
+        &mut out,
+        format_args!("\n{} Seed {}. {}\n", machine(&run.machine), run.seed, generator(&run.generator)),
+    );
     out
 }
 
 /// Tables about several brokers.
 pub fn markdown(comparison: &Comparison) -> String {
     let mut out = String::new();
+    if let Some(words) = &comparison.unfinished {
+        put(&mut out, format_args!("**Not finished**: {}\n\n", plain(words)));
+    }
     for missing in &comparison.missing {
         put(
             &mut out,
@@ -43,8 +49,9 @@ pub fn markdown(comparison: &Comparison) -> String {
     put(
         &mut out,
         format_args!(
-            "{} Started {}, took {}.\n",
+            "{} {} Started {}, took {}.\n",
             machine(&comparison.machine),
+            generator(&comparison.generator),
             plain(&comparison.started),
             words::duration(comparison.seconds)
         ),
@@ -72,9 +79,10 @@ fn scenario(out: &mut String, part: &ScenarioComparison) {
         put(
             out,
             format_args!(
-                "\nMedians of {}, with their range in brackets and the ratio to {}.\n\n",
+                "\nMedians of {}, with their range in brackets and the ratio to {}. {}.\n\n",
                 words::plural(runs, "run"),
-                plain(&first.broker.name)
+                plain(&first.broker.name),
+                words::seeds(part)
             ),
         );
     }
@@ -98,11 +106,16 @@ fn row(out: &mut String, result: &BrokerResult, columns: &[&Measure]) {
         if let Some(ratio) = summary.ratio {
             put(out, format_args!(" {}×", words::figure(ratio)));
         }
+        if let Some(known) = words::known(measure, &result.runs) {
+            put(out, format_args!(" ({known})"));
+        }
         out.push_str(" |");
     }
     let finding = words::finding(&result.runs);
     let words = plain(finding.long.trim_end_matches('.'));
-    put(out, format_args!(" {} |\n", if finding.good { words } else { format!("**{words}**") }));
+    let words = if finding.good { words } else { format!("**{words}**") };
+    let limits = finding.limits.map(|limits| format!("; **{}**", plain(&limits))).unwrap_or_default();
+    put(out, format_args!(" {words}{limits} |\n"));
 }
 
 /// What a reader must know to judge the figures, each text once.
@@ -124,6 +137,10 @@ fn warn<'a>(out: &mut String, runs: impl Iterator<Item = &'a Run>, place: &str) 
     if !known.is_empty() {
         out.push('\n');
     }
+}
+
+fn generator(generator: &str) -> String {
+    plain(&format!("Generator: tidegate-bench {generator}."))
 }
 
 fn machine(machine: &Machine) -> String {

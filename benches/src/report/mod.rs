@@ -7,7 +7,7 @@ mod markdown;
 mod page;
 mod side_by_side;
 mod single;
-mod words;
+pub(crate) mod words;
 
 pub use markdown::{markdown, run_markdown};
 pub use side_by_side::html;

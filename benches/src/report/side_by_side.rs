@@ -27,8 +27,9 @@ pub fn html(comparison: &Comparison) -> String {
     if comparison.scenarios.len() > 1 {
         body.push_str(&overview(comparison));
     }
+    let order = brokers(comparison);
     for part in &comparison.scenarios {
-        body.push_str(&scenario(part));
+        body.push_str(&scenario(part, &order));
     }
     body.push_str(&configurations(comparison));
     page::page(&title, &body)
@@ -44,18 +45,22 @@ fn title(comparison: &Comparison) -> String {
     }
 }
 
-/// Every broker once, in the order of the scenarios.
+/// Every broker once, in the order of the scenario that has most of them: one that can't run the first scenario keeps
+/// its place, and its colour.
 fn brokers(comparison: &Comparison) -> Vec<&Broker> {
+    let mut parts: Vec<&ScenarioComparison> = comparison.scenarios.iter().collect();
+    parts.sort_by_key(|part| std::cmp::Reverse(part.brokers.len()));
     let mut known: Vec<&Broker> = Vec::new();
-    for result in comparison.scenarios.iter().flat_map(|part| &part.brokers) {
-        if known
-            .iter()
-            .all(|broker| (&broker.name, &broker.version) != (&result.broker.name, &result.broker.version))
-        {
+    for result in parts.into_iter().flat_map(|part| &part.brokers) {
+        if !known.iter().any(|broker| is_same(broker, &result.broker)) {
             known.push(&result.broker);
         }
     }
     known
+}
+
+fn is_same(one: &Broker, other: &Broker) -> bool {
+    (&one.name, &one.version) == (&other.name, &other.version)
 }
 
 fn titled(broker: &Broker) -> String {
@@ -63,6 +68,11 @@ fn titled(broker: &Broker) -> String {
 }
 
 fn warnings(comparison: &Comparison) -> Vec<Warning> {
+    let unfinished = comparison.unfinished.iter().map(|words| Warning {
+        heading: "Not finished".to_owned(),
+        meaning: format!("{}.", words::capital(words)),
+        places: Vec::new(),
+    });
     let missing = comparison.missing.iter().map(|missing| Warning {
         heading: words::missing(missing),
         meaning: missing.reason.clone(),
@@ -72,7 +82,7 @@ fn warnings(comparison: &Comparison) -> Vec<Warning> {
         let named = move |result: &BrokerResult| format!("{} in {}", result.broker.name, part.scenario);
         part.brokers.iter().flat_map(move |result| result.runs.iter().map(move |run| (named(result), run)))
     });
-    missing.chain(page::warnings_of(runs)).collect()
+    unfinished.chain(missing).chain(page::warnings_of(runs)).collect()
 }
 
 /// The most important figures of all scenarios.
@@ -125,12 +135,17 @@ fn backlog(result: &BrokerResult) -> String {
     format!("<span class=\"bad\">{} waiting at the end</span>", words::figure(median("waiting")))
 }
 
+/// What became of the messages, and what held the figures back.
 fn verdict(finding: &words::Finding) -> String {
     let class = if finding.good { "good" } else { "bad" };
-    format!("<span class=\"{class}\">{}</span>", escape(&finding.short))
+    let mut out = format!("<span class=\"{class}\">{}</span>", escape(&finding.short));
+    if let Some(limits) = &finding.limits {
+        put(&mut out, format_args!("<span class=\"limit\">{}</span>", escape(limits)));
+    }
+    out
 }
 
-fn scenario(part: &ScenarioComparison) -> String {
+fn scenario(part: &ScenarioComparison, order: &[&Broker]) -> String {
     let mut out = format!("<section>\n<h2>{}</h2>\n<p>{}</p>\n", escape(&part.scenario), escape(&part.about));
     out.push_str("<ul class=\"findings\">\n");
     for result in &part.brokers {
@@ -139,14 +154,18 @@ fn scenario(part: &ScenarioComparison) -> String {
         put(
             &mut out,
             format_args!(
-                "<li class=\"{class}\"><b>{}</b> {}</li>\n",
+                "<li class=\"{class}\"><b>{}</b> {}{}</li>\n",
                 escape(&result.broker.name),
-                escape(&finding.long)
+                escape(&finding.long),
+                finding
+                    .limits
+                    .map(|limits| format!(" {}.", escape(&words::capital(&limits))))
+                    .unwrap_or_default()
             ),
         );
     }
     out.push_str("</ul>\n");
-    out.push_str(&plots(part));
+    out.push_str(&plots(part, order));
     out.push_str(&figures(part));
     let runs = || part.brokers.iter().flat_map(|r| r.runs.iter().map(|run| (r.broker.name.clone(), run)));
     out.push_str(&page::notes(runs()));
@@ -170,14 +189,21 @@ fn figures(part: &ScenarioComparison) -> String {
     put(
         &mut out,
         format_args!(
-            "<caption>{behind}; × is the ratio to {}</caption>\n<thead><tr><th scope=\"col\"></th>",
-            escape(&first.broker.name)
+            "<caption>{behind}; × is the ratio to {}. {}.</caption>\n<thead><tr><th scope=\"col\"></th>",
+            escape(&first.broker.name),
+            words::seeds(part)
         ),
     );
     for result in &part.brokers {
         put(&mut out, format_args!("<th scope=\"col\">{}</th>", escape(&result.broker.name)));
     }
-    out.push_str("</tr></thead>\n<tbody>\n");
+    out.push_str("</tr></thead>\n<tbody>\n<tr><th scope=\"row\">Messages</th>");
+    for result in &part.brokers {
+        let verdict = verdict(&words::finding(&result.runs));
+        let name = escape(&result.broker.name);
+        put(&mut out, format_args!("<td data-of=\"{name}\"><span class=\"cell\">{verdict}</span></td>"));
+    }
+    out.push_str("</tr>\n");
     for measure in &MEASURES {
         if part.brokers.iter().any(|result| result.measures.contains_key(measure.name)) {
             figures_row(&mut out, measure, part, first.measures.get(measure.name));
@@ -196,17 +222,25 @@ fn figures_row(out: &mut String, measure: &Measure, part: &ScenarioComparison, f
         put(out, format_args!(" <small>{}</small>", escape(measure.unit)));
     }
     out.push_str("</th>");
+    let never = |result: &BrokerResult| {
+        result.measures.get(measure.name).is_some_and(|summary| words::median(measure, summary) == "none")
+    };
+    let known = |result: &BrokerResult| words::known(measure, &result.runs).is_none();
+    if part.brokers.len() > 1 && part.brokers.iter().all(|result| never(result) && known(result)) {
+        let columns = part.brokers.len();
+        put(out, format_args!("<td class=\"all\" colspan=\"{columns}\">none with any broker</td></tr>\n"));
+        return;
+    }
     for (index, result) in part.brokers.iter().enumerate() {
         put(out, format_args!("<td data-of=\"{}\">", escape(&result.broker.name)));
         match result.measures.get(measure.name) {
             None => out.push_str("<span class=\"cell\"><span>not known</span></span>"),
             Some(summary) => {
                 let first = first.filter(|_| index > 0);
-                let lossless = result.runs.iter().all(|run| run.totals.lost == 0);
-                let repeated = result.runs.len() > 1 && part.brokers[0].runs.len() > 1;
-                let ground = words::Ground { repeated, lossless };
+                let ground = words::Ground::of(&result.runs, &part.brokers[0].runs);
                 let comparison = words::comparison(measure, summary, first, ground);
-                out.push_str(&cell(measure, summary, comparison));
+                let known = words::known(measure, &result.runs);
+                out.push_str(&cell(measure, summary, known.into_iter().chain(comparison)));
             }
         }
         out.push_str("</td>");
@@ -214,9 +248,9 @@ fn figures_row(out: &mut String, measure: &Measure, part: &ScenarioComparison, f
     out.push_str("</tr>\n");
 }
 
-fn cell(measure: &Measure, summary: &Summary, comparison: Option<String>) -> String {
+fn cell(measure: &Measure, summary: &Summary, remarks: impl Iterator<Item = String>) -> String {
     let mut out = format!("<span class=\"cell\"><b>{}</b>", words::median(measure, summary));
-    for more in words::range(summary).into_iter().chain(comparison) {
+    for more in words::range(summary).into_iter().chain(remarks) {
         put(&mut out, format_args!("<span>{}</span>", escape(&more)));
     }
     out.push_str("</span>");
@@ -224,9 +258,10 @@ fn cell(measure: &Measure, summary: &Summary, comparison: Option<String>) -> Str
 }
 
 /// What happened over time, the distribution of latency, and the delivered messages as bars.
-fn plots(part: &ScenarioComparison) -> String {
+fn plots(part: &ScenarioComparison, order: &[&Broker]) -> String {
+    let of = |broker: &&Broker| part.brokers.iter().find(|result| is_same(&result.broker, broker));
     let middle: Vec<(&str, Option<&Run>)> =
-        part.brokers.iter().map(|result| (result.broker.name.as_str(), middle_run(result))).collect();
+        order.iter().map(|broker| (broker.name.as_str(), of(broker).and_then(middle_run))).collect();
     let measured = middle.iter().filter_map(|(_, run)| *run).map(|run| run.duration).fold(0.0, f64::max);
     let lines = |points: &dyn Fn(&Run) -> Vec<(f64, f64)>| -> Vec<Series> {
         let line = |(name, run): &(&str, Option<&Run>)| Series {
@@ -240,7 +275,7 @@ fn plots(part: &ScenarioComparison) -> String {
         Plot { title: title.to_owned(), unit, across: Across::Seconds { measured }, least, series }.figure()
     };
     let mut out = String::from("<div class=\"plots\">\n");
-    out.push_str(&delivered_bars(part));
+    out.push_str(&delivered_bars(part, order));
     out.push_str(&over_time("Delivered", "messages/s", None, &|i| per_second(i.delivered, i)));
     out.push_str(&over_time("Accepted", "messages/s", None, &|i| per_second(i.accepted, i)));
     out.push_str(&over_time("Waiting", "messages owed to consumers", Some(1.0), &|i| Some(i.waiting as f64)));
@@ -257,18 +292,21 @@ fn middle_run(result: &BrokerResult) -> Option<&Run> {
     result.runs.iter().min_by(|a, b| off(a).total_cmp(&off(b)))
 }
 
-fn delivered_bars(part: &ScenarioComparison) -> String {
+fn delivered_bars(part: &ScenarioComparison, order: &[&Broker]) -> String {
     let bar = |(index, result): (usize, &BrokerResult)| {
         let summary = result.measures.get("delivered").copied().unwrap_or_default();
         let ratio = match (index, summary.ratio) {
             (1.., Some(ratio)) => format!(" ({}×)", words::figure(ratio)),
             _ => String::new(),
         };
+        let finding = words::finding(&result.runs);
+        let flaw = if finding.good { String::new() } else { format!(", {}", finding.short) };
         Bar {
             name: result.broker.name.clone(),
+            place: order.iter().position(|broker| is_same(broker, &result.broker)).unwrap_or(index),
             value: summary.median,
             range: (summary.low, summary.high),
-            words: format!("{}{ratio}", words::quantity(summary.median, "/s")),
+            words: format!("{}{ratio}{flaw}", words::quantity(summary.median, "/s")),
         }
     };
     let bars: Vec<Bar> = part.brokers.iter().enumerate().map(bar).collect();

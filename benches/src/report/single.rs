@@ -20,6 +20,7 @@ pub fn run_html(run: &Run) -> String {
         ("Machine", page::machine(&run.machine)),
         ("Broker", format!("{} {} at {}", run.broker.name, run.broker.version, run.broker.address)),
         ("Generator", run.generator.clone()),
+        ("Seed", run.seed.to_string()),
     ]));
     body.push_str("</header>\n");
     let named = || std::iter::once((run.broker.name.clone(), run));
@@ -29,8 +30,12 @@ pub fn run_html(run: &Run) -> String {
     put(
         &mut body,
         format_args!(
-            "<section>\n<h2>What became of the messages</h2>\n<ul class=\"findings\"><li class=\"{class}\">{}</li></ul>\n",
-            escape(&finding.long)
+            "<section>\n<h2>What became of the messages</h2>\n<ul class=\"findings\"><li class=\"{class}\">{}{}</li></ul>\n",
+            escape(&finding.long),
+            finding
+                .limits
+                .map(|limits| format!(" {}.", escape(&words::capital(&limits))))
+                .unwrap_or_default()
         ),
     );
     body.push_str(&figures(run));

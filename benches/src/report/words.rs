@@ -1,7 +1,7 @@
 //! Figures and findings in words, the same in every kind of report.
 
 use crate::compare::{Better, Measure};
-use crate::record::{Missing, NoteKind, Run, Summary, Totals};
+use crate::record::{Missing, NoteKind, Run, ScenarioComparison, Summary, Totals};
 
 /// A whole number with its thousands apart.
 pub fn count(value: u64) -> String {
@@ -41,10 +41,10 @@ pub fn quantity(value: f64, unit: &str) -> String {
     format!("{}{space}{unit}", figure(value))
 }
 
-/// The median, or `none` of something that is counted.
+/// The median, or `none` of something that is counted and was never seen.
 pub fn median(measure: &Measure, summary: &Summary) -> String {
     let counted = matches!(measure.name, "lost" | "lost_share" | "duplicates" | "out_of_order" | "waiting");
-    if counted && summary.median == 0.0 { "none".to_owned() } else { figure(summary.median) }
+    if counted && summary.high == 0.0 { "none".to_owned() } else { figure(summary.median) }
 }
 
 /// The range of repetitions, if there is one.
@@ -57,17 +57,41 @@ pub fn range(summary: &Summary) -> Option<String> {
 /// less memory for less work.
 const JUDGED: [&str; 7] = ["delivered", "p50", "p99", "max", "lost_share", "duplicates", "out_of_order"];
 
+/// From how many runs a figure is known, if not from all.
+pub fn known(measure: &Measure, runs: &[Run]) -> Option<String> {
+    let known = runs.iter().filter_map(measure.read).count();
+    (known < runs.len()).then(|| format!("known from {known} of {}", plural(runs.len(), "run")))
+}
+
 /// What a comparison rests on.
 #[derive(Debug, Clone, Copy)]
 pub struct Ground {
     /// Both brokers ran more than once, so that there are ranges.
     pub repeated: bool,
-    /// The broker lost nothing.
+    /// No run of either was cut short, left unchecked or held back by the generator.
+    pub sound: bool,
+    /// Neither broker lost anything.
     pub lossless: bool,
 }
 
-/// How a broker's figure compares with the first broker's, in words that claim no more than the ranges allow. A broker
-/// that lost messages is not praised for the latency of the others.
+impl Ground {
+    /// What the runs of a broker and those of the first one allow to say.
+    pub fn of(runs: &[Run], first: &[Run]) -> Self {
+        let all = || runs.iter().chain(first);
+        let noted = |run: &Run, kind| run.notes.iter().any(|note| note.kind == kind);
+        let sound = |run: &Run| {
+            run.error.is_none() && !noted(run, NoteKind::Check) && !noted(run, NoteKind::GeneratorLimited)
+        };
+        Self {
+            repeated: runs.len() > 1 && first.len() > 1,
+            sound: all().all(sound),
+            lossless: all().all(|run| run.totals.lost == 0),
+        }
+    }
+}
+
+/// How a broker's figure compares with the first broker's, in words that claim no more than the ranges allow. Where one
+/// of them lost messages, nobody is praised for the latency of the others.
 pub fn comparison(
     measure: &Measure,
     summary: &Summary,
@@ -81,8 +105,10 @@ pub fn comparison(
         Better::Higher => summary.median > first.median,
         Better::Lower => summary.median < first.median,
     };
-    let judged =
-        ground.repeated && JUDGED.contains(&measure.name) && (ground.lossless || measure.unit != "ms");
+    let judged = ground.repeated
+        && ground.sound
+        && JUDGED.contains(&measure.name)
+        && (ground.lossless || measure.unit != "ms");
     match ratio {
         Some(same) if same == "1×" => Some("the same".to_owned()),
         Some(ratio) if overlap && ground.repeated => Some(format!("{ratio}, ranges overlap")),
@@ -125,6 +151,8 @@ pub struct Finding {
     pub short: String,
     /// In sentences.
     pub long: String,
+    /// What held the figures back though it was not the broker, in a few words.
+    pub limits: Option<String>,
 }
 
 /// What became of the messages in these repetitions of one broker. Never better than the worst of them.
@@ -160,7 +188,32 @@ pub fn finding(runs: &[Run]) -> Finding {
     } else {
         (false, short(&wrong, cut), format!("{behind}{}{refused}.", list(&wrong)))
     };
-    Finding { good, short, long: capital(&long) }
+    Finding { good, short, long: capital(&long), limits: limits(runs) }
+}
+
+/// In how many runs the generator or the machine was the limit.
+fn limits(runs: &[Run]) -> Option<String> {
+    let limit = |(kind, words): (NoteKind, &str)| {
+        let with = runs.iter().filter(|run| run.notes.iter().any(|note| note.kind == kind)).count();
+        let times = if runs.len() > 1 { format!(" in {with} of {} runs", runs.len()) } else { String::new() };
+        (with > 0).then(|| format!("{words}{times}"))
+    };
+    let kinds = [
+        (NoteKind::GeneratorLimited, "generator limited"),
+        (NoteKind::MachineSaturated, "machine saturated"),
+    ];
+    let found: Vec<String> = kinds.into_iter().filter_map(limit).collect();
+    (!found.is_empty()).then(|| found.join(", "))
+}
+
+/// The seeds of the runs of a scenario, nearly always one.
+pub fn seeds(part: &ScenarioComparison) -> String {
+    let mut seeds: Vec<u64> =
+        part.brokers.iter().flat_map(|result| &result.runs).map(|run| run.seed).collect();
+    seeds.sort_unstable();
+    seeds.dedup();
+    let words: Vec<String> = seeds.iter().map(u64::to_string).collect();
+    if words.is_empty() { "No run".to_owned() } else { format!("Seed {}", list(&words)) }
 }
 
 /// What a kind of note means, as a heading and a sentence; none for those that only inform.
@@ -306,7 +359,8 @@ mod tests {
             let measure = MEASURES.iter().find(|measure| measure.name == name);
             measure
                 .and_then(|measure| {
-                    comparison(measure, other, Some(&first), Ground { repeated: true, lossless })
+                    let ground = Ground { repeated: true, sound: true, lossless };
+                    comparison(measure, other, Some(&first), ground)
                 })
                 .unwrap_or_default()
         };
@@ -317,9 +371,65 @@ mod tests {
         assert_eq!(of("accepted", &slower, true), "0.5×", "no merit and no fault");
         assert_eq!(of("delivered", &summary(50.0, 80.0, 95.0, Some(0.8)), true), "0.8×, ranges overlap");
         assert_eq!(of("delivered", &summary(95.0, 100.0, 120.0, Some(1.0)), true), "the same");
-        let once = Ground { repeated: false, lossless: true };
+        let once = Ground { repeated: false, sound: true, lossless: true };
         let delivered = MEASURES.iter().find(|measure| measure.name == "delivered");
         let found = delivered.and_then(|measure| comparison(measure, &slower, Some(&first), once));
         assert_eq!(found.as_deref(), Some("0.5×"), "one run proves nothing");
+    }
+
+    fn noted(kind: NoteKind) -> Run {
+        Run { notes: vec![Note { kind, text: String::new() }], ..run(0, 0) }
+    }
+
+    #[test]
+    fn no_claim_rests_on_runs_with_a_flaw_of_either_broker() {
+        let good = [run(0, 0), run(0, 0)];
+        let sound = Ground::of(&good, &good);
+        assert!(sound.repeated && sound.sound && sound.lossless);
+        assert!(!Ground::of(&good[..1], &good).repeated);
+        for flawed in [
+            [run(0, 0), noted(NoteKind::Check)],
+            [run(0, 0), noted(NoteKind::GeneratorLimited)],
+            [run(0, 0), Run { error: Some("closed".to_owned()), ..run(0, 0) }],
+        ] {
+            assert!(!Ground::of(&flawed, &good).sound, "the broker's own");
+            assert!(!Ground::of(&good, &flawed).sound, "the first broker's");
+        }
+        let lossy = [run(0, 0), run(1, 0)];
+        assert!(!Ground::of(&lossy, &good).lossless && !Ground::of(&good, &lossy).lossless);
+        let (low, high) = (
+            Summary { median: 1.0, low: 1.0, high: 1.0, ratio: Some(0.5) },
+            Summary { median: 2.0, low: 2.0, high: 2.0, ratio: None },
+        );
+        let delivered = MEASURES.iter().find(|measure| measure.name == "delivered");
+        let said = |ground| delivered.and_then(|measure| comparison(measure, &low, Some(&high), ground));
+        assert_eq!(said(sound).as_deref(), Some("0.5×, worse"));
+        assert_eq!(said(Ground { sound: false, ..sound }).as_deref(), Some("0.5×"));
+    }
+
+    #[test]
+    fn limits_and_what_is_not_known_are_said() {
+        let found =
+            finding(&[run(0, 0), noted(NoteKind::GeneratorLimited), noted(NoteKind::MachineSaturated)]);
+        let words = "generator limited in 1 of 3 runs, machine saturated in 1 of 3 runs";
+        assert_eq!(found.limits.as_deref(), Some(words));
+        assert_eq!(
+            finding(&[noted(NoteKind::GeneratorLimited)]).limits.as_deref(),
+            Some("generator limited")
+        );
+        assert_eq!(finding(&[run(0, 0)]).limits, None);
+        let p99 = MEASURES.iter().find(|measure| measure.name == "p99");
+        let runs = [run(0, 0), run(0, 0)];
+        assert_eq!(p99.and_then(|p99| known(p99, &runs)).as_deref(), Some("known from 0 of 2 runs"));
+    }
+
+    #[test]
+    fn none_is_said_only_of_what_was_never_seen() {
+        let lost = MEASURES.iter().find(|measure| measure.name == "lost");
+        let of = |high: f64| {
+            let summary = Summary { median: 0.0, low: 0.0, high, ratio: None };
+            lost.map(|lost| median(lost, &summary)).unwrap_or_default()
+        };
+        assert_eq!((of(0.0).as_str(), of(500.0).as_str()), ("none", "0"));
     }
 }

@@ -3,6 +3,7 @@
 mod check;
 mod settings;
 
+use std::io::Read;
 use std::path::Path;
 
 pub use settings::{
@@ -22,6 +23,9 @@ pub const BUILT_IN: [(&str, &str); 8] = [
     ("slow-consumer", include_str!("../../scenarios/slow-consumer.toml")),
     ("reconnect-herd", include_str!("../../scenarios/reconnect-herd.toml")),
 ];
+
+/// Bytes of a file at most.
+const LONGEST_FILE: u64 = 1_000_000;
 
 /// Why a scenario can't be run.
 #[derive(Debug, thiserror::Error)]
@@ -136,6 +140,10 @@ impl Scenario {
     fn vary(&self, text: &str, name: &str) -> Result<Self, toml::de::Error> {
         let mut base: toml::Table = toml::from_str(text)?;
         base.remove("variant");
+        // A pattern and points exclude each other: merged, one could never take the place of the other.
+        if self.variants[name].contains_key("workload") {
+            base.remove("workload");
+        }
         merge(&mut base, &self.variants[name]);
         let full = format!("{}@{name}", self.name);
         base.insert("name".to_owned(), full.into());
@@ -189,9 +197,15 @@ fn read(name: &str) -> Result<(String, String), ScenarioError> {
     if !Path::new(name).exists() && !name.contains(['/', '.']) {
         return Err(ScenarioError::Unknown(name.to_owned()));
     }
-    let text = std::fs::read_to_string(name);
-    text.map(|text| (name.to_owned(), text))
-        .map_err(|source| ScenarioError::Read { file: name.to_owned(), source })
+    let refused = |source| ScenarioError::Read { file: name.to_owned(), source };
+    let mut text = String::new();
+    let file = std::fs::File::open(name).map_err(refused)?;
+    file.take(LONGEST_FILE + 1).read_to_string(&mut text).map_err(refused)?;
+    if text.len() as u64 > LONGEST_FILE {
+        let problem = format!("it is longer than {LONGEST_FILE} bytes, which no scenario needs");
+        return Err(refused(std::io::Error::other(problem)));
+    }
+    Ok((name.to_owned(), text))
 }
 
 /// Tables are merged, all else is replaced.

@@ -48,6 +48,7 @@ pub fn comparison() -> Comparison {
         machine: machine(),
         generator: "0.1.0".to_owned(),
         seconds: 688.0,
+        unfinished: None,
         scenarios: vec![scenario("flood", flood, &FLOOD), scenario("shared", shared, &SHARED)],
         missing: vec![Missing {
             broker: "emqx".to_owned(),

@@ -8,10 +8,12 @@ mod layout;
 
 use browser::{Area, Browser, Picture};
 use layout::{Layout, layouts};
-use tidegate_bench::record::{Comparison, Run};
+use tidegate_bench::compare::summarise;
+use tidegate_bench::record::{Comparison, Note, NoteKind, Run};
 use tidegate_bench::report::{html, markdown, run_html, run_markdown};
 
 const PHONE: u32 = 360;
+const LARGER_PHONE: u32 = 390;
 const DESK: u32 = 1200;
 const PAPER: [u8; 3] = [0xff, 0xff, 0xff];
 const INK: [u8; 3] = [0x1d, 0x23, 0x29];
@@ -53,6 +55,69 @@ fn losses_errors_and_limits_are_said_in_words() {
 }
 
 #[test]
+fn the_first_broker_is_shown_no_better_than_it_was() {
+    let mut comparison = fixture::comparison();
+    comparison.scenarios.truncate(1);
+    let mut sound = comparison.clone();
+    for run in sound.scenarios[0].brokers.iter_mut().flat_map(|result| &mut result.runs) {
+        run.notes.clear();
+    }
+    assert!(html(&sound).contains("×, worse</span>"), "with sound runs a difference is claimed");
+    let first = &mut comparison.scenarios[0].brokers[0];
+    first.runs[0].totals.lost = 1000;
+    let text = "2 deliveries were still owed".to_owned();
+    first.runs[1].notes.push(Note { kind: NoteKind::Check, text });
+    first.runs[2].error = Some("the gateway closed its connections".to_owned());
+    first.measures = summarise(&first.runs, None);
+    let page = html(&comparison);
+    let (_, table) = page.split_once("<caption>").unwrap();
+    let cell = table.split("<td data-of=\"tidegate\">").nth(1).unwrap().split("</td>").next().unwrap();
+    assert!(cell.contains("class=\"bad\">lost 0.008"), "{cell}");
+    assert!(cell.contains("generator limited in 1 of 3 runs"), "{cell}");
+    for claim in ["better</span>", "worse</span>"] {
+        assert!(!page.contains(claim), "nothing is claimed on such ground");
+    }
+    let row = markdown(&comparison).lines().find(|line| line.starts_with("| tidegate")).unwrap().to_owned();
+    for words in [
+        "**In 3 runs: lost",
+        "1 of them cut short",
+        "not everything could be checked",
+        "generator limited in 1 of 3",
+    ] {
+        assert!(row.contains(words), "{words}: {row}");
+    }
+    for report in [page, markdown(&comparison)] {
+        for words in ["still owed", "the gateway closed its connections"] {
+            assert!(report.contains(words), "{words}");
+        }
+    }
+}
+
+#[test]
+fn a_broker_keeps_its_colour_when_another_one_is_not_there() {
+    let mut comparison = fixture::comparison();
+    // nats, the third, can't run the first scenario
+    comparison.scenarios[0].brokers.remove(2);
+    let page = html(&comparison);
+    let order = ["tidegate", "mosquitto", "nats", "rumqttd"];
+    let heads: String = order.iter().map(|name| format!("<th scope=\"col\">{name}</th>")).collect();
+    assert!(page.contains(&format!("Scenario</th>{heads}")), "the order is that of all");
+    for part in page.split("<h2>").filter(|part| part.starts_with("flood")) {
+        assert!(part.contains("fill f3") && !part.contains("fill f2"), "its bar");
+        assert!(part.contains("line s3") && part.contains("mark f3"), "its line");
+        assert!(!part.contains("mark f2"), "no mark of one that is not there");
+    }
+}
+
+#[test]
+fn a_comparison_that_was_interrupted_says_so_first() {
+    let unfinished = Some("interrupted: 3 of 24 runs were made".to_owned());
+    let comparison = Comparison { unfinished, ..fixture::comparison() };
+    assert!(markdown(&comparison).starts_with("**Not finished**: interrupted: 3 of 24"));
+    assert!(html(&comparison).contains("<li><b>Not finished.</b> Interrupted: 3 of 24 runs were made."));
+}
+
+#[test]
 fn nothing_makes_a_report_too() {
     for report in [html(&Comparison::default()), run_html(&Run::default())] {
         assert!(report.ends_with("</html>\n") && !report.contains("NaN"));
@@ -86,6 +151,8 @@ fn the_page_fits_and_shows_what_was_measured_in_a_real_browser() {
         (&*single, DESK),
         (&*bad, PHONE),
         (&*bad_single, PHONE),
+        (&*page, LARGER_PHONE),
+        (&*single, LARGER_PHONE),
     ];
     let found = layouts(&browser, &pages);
     for (layout, (_, width)) in found.iter().zip(pages) {
