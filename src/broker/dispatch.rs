@@ -203,9 +203,9 @@ impl Dispatcher {
             let gates =
                 publishers.0.into_iter().filter_map(|number| Some((number, broker.gates.find(number)?)));
             let held = queue.hold(gates, broker.clock.now(), &broker.limits);
-            broker.stats.holds.add(held);
-            if held > 0 {
-                broker.watch_progress(via);
+            broker.stats.holds.add(held.count);
+            if held.count > 0 {
+                broker.watch_progress(via, held.began);
             }
         }
         if let Some(waker) = pushed.wake {

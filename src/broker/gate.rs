@@ -1,24 +1,38 @@
 //! A publisher's gate: closed while a queue that it feeds is over its bound.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::Waker;
 
 use parking_lot::Mutex;
 use tidegate_plugin::Publisher;
 
 use super::clock::Millis;
+use super::queue::Line;
 
 /// One for each connection that publishes. Queues close it, its connection looks at it before each PUBLISH.
 #[derive(Debug)]
 pub struct Gate {
     /// Whose gate it is.
     pub publisher: Arc<Publisher>,
+    /// The number of its session.
+    pub number: u64,
     holds: AtomicU32,
     until: AtomicU64,
     /// Messages that may pass at once since the last release; 0: nobody said.
     grant: AtomicU32,
     waker: Mutex<Option<Waker>>,
+    place: Mutex<Place>,
+    left: AtomicBool,
+}
+
+/// Where a held publisher stands.
+#[derive(Debug, Default)]
+struct Place {
+    /// The lines of the queues that hold it.
+    lines: Vec<Arc<Line>>,
+    /// Whether it has something to send, and so stands in them.
+    in_line: bool,
 }
 
 /// Why publishes wait.
@@ -32,13 +46,16 @@ pub enum Held {
 
 impl Gate {
     /// An open gate.
-    pub fn new(publisher: Arc<Publisher>) -> Self {
+    pub fn new(number: u64, publisher: Arc<Publisher>) -> Self {
         Self {
             publisher,
+            number,
             holds: AtomicU32::new(0),
             until: AtomicU64::new(0),
             grant: AtomicU32::new(0),
             waker: Mutex::default(),
+            place: Mutex::default(),
+            left: AtomicBool::new(false),
         }
     }
 
@@ -78,8 +95,36 @@ impl Gate {
     }
 
     /// A queue closes the gate until it releases it.
-    pub fn hold(&self) {
+    pub fn hold(self: &Arc<Self>, line: &Arc<Line>) {
         self.holds.fetch_add(1, Ordering::AcqRel);
+        let mut place = self.place.lock();
+        place.lines.push(Arc::clone(line));
+        if place.in_line {
+            line.join(self);
+        }
+    }
+
+    /// The publisher has something to send but for the queues that hold it: it stands in line from now on.
+    pub fn stand_in_line(self: &Arc<Self>) {
+        let mut place = self.place.lock();
+        if !place.in_line && !place.lines.is_empty() {
+            place.in_line = true;
+            place.lines.iter().for_each(|line| line.join(self));
+        }
+    }
+
+    /// The publisher's connection is over: nobody need wait for it.
+    pub fn leave(&self) {
+        self.left.store(true, Ordering::Release);
+        let mut place = self.place.lock();
+        if std::mem::take(&mut place.in_line) {
+            place.lines.iter().for_each(|line| line.leave());
+        }
+    }
+
+    /// Whether the publisher's connection is over.
+    pub fn has_left(&self) -> bool {
+        self.left.load(Ordering::Acquire)
     }
 
     /// A queue closes the gate until it releases it or the moment has come.
@@ -87,13 +132,27 @@ impl Gate {
         self.until.fetch_max(until, Ordering::AcqRel);
     }
 
-    /// Ends one hold.
-    pub fn release(&self, brief: bool) {
-        if brief {
-            self.until.store(0, Ordering::Release);
-        } else {
-            self.holds.fetch_sub(1, Ordering::AcqRel);
+    /// The queue with this line lets go.
+    pub fn release(&self, line: &Arc<Line>) {
+        self.holds.fetch_sub(1, Ordering::AcqRel);
+        let mut place = self.place.lock();
+        if let Some(at) = place.lines.iter().position(|known| Arc::ptr_eq(known, line)) {
+            place.lines.swap_remove(at);
         }
+        if place.lines.is_empty() {
+            place.in_line = false;
+        }
+        drop(place);
+        self.wake();
+    }
+
+    /// Ends a brief hold.
+    pub fn release_brief(&self) {
+        self.until.store(0, Ordering::Release);
+        self.wake();
+    }
+
+    fn wake(&self) {
         if let Some(waker) = self.waker.lock().take() {
             waker.wake();
         }
@@ -107,13 +166,14 @@ pub struct Gates(parking_lot::RwLock<std::collections::HashMap<u64, Arc<Gate>>>)
 impl Gates {
     /// Opens a gate for a publisher; an earlier one for the same session is forgotten.
     pub fn open(&self, number: u64, publisher: Arc<Publisher>) -> Arc<Gate> {
-        let gate = Arc::new(Gate::new(publisher));
+        let gate = Arc::new(Gate::new(number, publisher));
         self.0.write().insert(number, Arc::clone(&gate));
         gate
     }
 
     /// Forgets a gate, unless a newer connection has replaced it.
     pub fn close(&self, publisher: u64, gate: &Arc<Gate>) {
+        gate.leave();
         let mut gates = self.0.write();
         if gates.get(&publisher).is_some_and(|current| Arc::ptr_eq(current, gate)) {
             gates.remove(&publisher);

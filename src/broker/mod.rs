@@ -40,7 +40,7 @@ use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 
 use self::clock::{Clock, Millis, moment};
-use self::gate::Gates;
+use self::gate::{Gate, Gates};
 use self::group::Group;
 use self::lines::Lines;
 use self::message::{BatchWriter, Message, Parts};
@@ -53,7 +53,7 @@ use self::spine::Spine;
 pub use self::spine::SpineError;
 pub use self::stats::Stats;
 use self::timers::Timers;
-use self::tree::{Subscribed as _, Subscription, Target, Tree};
+use self::tree::{Subscribed as _, Subscription, Tree};
 use crate::chain::Chain;
 use crate::config::Settings;
 use crate::ledger::Ledger;
@@ -62,6 +62,8 @@ pub use self::connection::serve;
 
 /// Retained messages looked at in one go when expired ones are sought.
 const SWEEP: usize = 1024;
+/// How often in a second queues that hold publishers go on with their lines.
+const TURNS: u32 = 10;
 
 /// Everything that connections share.
 pub struct Broker {
@@ -92,6 +94,10 @@ pub struct Broker {
     timers: Arc<Timers>,
     /// Subscriptions whose queues hold publishers, to be checked for progress.
     watched: Mutex<HashMap<(bool, usize), Arc<Subscription>>>,
+    /// How many these are.
+    watching: AtomicUsize,
+    /// How often a queue began to hold publishers.
+    holds_begun: AtomicU64,
     draining: AtomicBool,
     drained: Notify,
     own: Own,
@@ -129,6 +135,8 @@ impl Broker {
             groups: Mutex::default(),
             timers: Arc::default(),
             watched: Mutex::default(),
+            watching: AtomicUsize::new(0),
+            holds_begun: AtomicU64::new(0),
             draining: AtomicBool::new(false),
             drained: Notify::new(),
             own,
@@ -254,17 +262,42 @@ impl Broker {
         self.own.send(publisher, batch.finish());
     }
 
-    /// Looks after a queue that holds publishers.
-    fn watch_progress(&self, subscription: &Arc<Subscription>) {
-        self.watched.lock().entry(subscription.key()).or_insert_with(|| Arc::clone(subscription));
+    /// Looks after a queue that holds publishers, and may just have begun to.
+    fn watch_progress(&self, subscription: &Arc<Subscription>, began: bool) {
+        let mut watched = self.watched.lock();
+        watched.entry(subscription.key()).or_insert_with(|| Arc::clone(subscription));
+        self.watching.store(watched.len(), Ordering::Release);
+        if began {
+            self.holds_begun.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// How often a queue has begun to hold publishers, while one may still do so.
+    fn holds_begun(&self) -> Option<u64> {
+        (self.watching.load(Ordering::Acquire) > 0).then(|| self.holds_begun.load(Ordering::Acquire))
+    }
+
+    /// Closes the gate of a publisher that is about to send to a topic, if a queue behind it holds its publishers.
+    fn hold_newcomer(&self, topic: &str, gate: &Arc<Gate>, now: Millis) -> bool {
+        let mut targets: Vec<Arc<Subscription>> = Vec::new();
+        self.tree.read().each_match(topic, |subscription| targets.push(Arc::clone(subscription)));
+        let mut held = false;
+        for target in targets {
+            held |= target.queue().hold_newcomer(gate.number, gate, now, &self.limits);
+        }
+        self.stats.holds.add(u64::from(held));
+        held
+    }
+
+    /// Lets publishers go whose turn it is, where those before them had nothing to send.
+    fn go_on_with_lines(&self, now: Millis) {
+        self.watched.lock().values().for_each(|subscription| subscription.queue().go_on(now, &self.limits));
     }
 
     fn check_progress(&self, now: Millis) {
-        self.watched.lock().retain(|_, subscription| {
-            let queue = match &subscription.target {
-                Target::Session(session) => &session.queue,
-                Target::Group(group) => &group.queue,
-            };
+        let mut watched = self.watched.lock();
+        watched.retain(|_, subscription| {
+            let queue = subscription.queue();
             if queue.check_progress(now, &self.limits) {
                 self.stats.stalled.add(1);
                 if self.lines.stalled.allows(now) {
@@ -277,6 +310,7 @@ impl Broker {
             }
             queue.holds()
         });
+        self.watching.store(watched.len(), Ordering::Release);
     }
 
     /// Turns the control loop while the broker lives, if a plugin wants it.
@@ -310,11 +344,16 @@ impl Broker {
         }
         let broker = Arc::downgrade(self);
         tokio::spawn(async move {
-            let mut second = tokio::time::interval(Duration::from_secs(1));
-            for tick in 0_u64.. {
-                second.tick().await;
+            let mut turn = tokio::time::interval(Duration::from_secs(1) / TURNS);
+            for turns in 0_u64.. {
+                turn.tick().await;
                 let Some(broker) = broker.upgrade() else { return };
                 let now = broker.clock.now();
+                let (tick, part) = (turns / u64::from(TURNS), turns % u64::from(TURNS));
+                if part > 0 {
+                    broker.go_on_with_lines(now);
+                    continue;
+                }
                 broker.check_progress(now);
                 broker.lines.report();
                 if tick % 60 == 59 {

@@ -4,13 +4,17 @@
 //! if it may: a queue that is meant to (QoS 1 or 2, or a group) while its consumer makes progress; a QoS 0 queue
 //! only briefly, then its oldest messages go. Nothing is dropped without being counted.
 
-use std::collections::{HashMap, VecDeque};
+mod line;
+
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
 use parking_lot::Mutex;
 use tidegate_control::time::{Moment, Span};
 
+pub use self::line::Line;
+use self::line::{HeldGates, Released};
 use super::clock::{Millis, moment};
 use super::gate::Gate;
 use super::group::Group;
@@ -85,7 +89,7 @@ pub struct Limits {
 }
 
 /// A queue that is shorter than this is never late enough to hold anybody.
-const MIN_DEPTH: usize = 32;
+const MIN_DEPTH: usize = 8;
 /// A queue may overshoot its bound in bytes this many times before its oldest messages go. What is in flight in
 /// the spine when the publishers are held always fits (see `Broker::start`).
 pub const OVERSHOOT: usize = 4;
@@ -138,6 +142,15 @@ pub struct Pushed {
     pub wake: Option<Waker>,
     /// The queue opened an account: it is to be entered into the ledger.
     pub opened: bool,
+}
+
+/// What came of holding publishers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holding {
+    /// Publishers that were not held before.
+    pub count: u64,
+    /// Whether nobody was held before.
+    pub began: bool,
 }
 
 /// What was booked, beside what the queue knows exactly.
@@ -194,12 +207,6 @@ struct Inner {
 
 /// A QoS 0 consumer may hold publishers if it empties a full queue within so many holds.
 const FAST_HOLDS: u64 = 10;
-
-#[derive(Debug, Default)]
-struct HeldGates {
-    lasting: HashMap<u64, Arc<Gate>>,
-    brief: HashMap<u64, Arc<Gate>>,
-}
 
 impl Queue {
     /// An empty queue whose consumer is away.
@@ -306,15 +313,9 @@ impl Queue {
             inner.service.took(now, departed, empty);
         }
         let released = inner.release_if_short(now, limits);
-        let grant = released.as_ref().map_or(0, |held| inner.room_for_each(held.lasting.len(), limits));
         inner.give_memory_back();
         drop(guard);
-        if grant > 0
-            && let Some(held) = &released
-        {
-            held.lasting.values().for_each(|gate| gate.grant(grant));
-        }
-        release(released);
+        released.open();
     }
 
     /// Remembers whom to wake when something comes; `false` when something is there already that a consumer
@@ -333,32 +334,42 @@ impl Queue {
         publishers: impl Iterator<Item = (u64, Arc<Gate>)>,
         now: Millis,
         limits: &Limits,
-    ) -> u64 {
+    ) -> Holding {
         let mut inner = self.0.lock();
+        let mut holding = Holding { count: 0, began: false };
         if !inner.may_hold(now, limits) || !inner.over(now, limits) {
-            return 0;
+            return holding;
         }
-        let brief = inner.policy == HoldPolicy::Briefly;
-        if brief && inner.brief_until <= now {
-            inner.brief_until = now + limits.brief;
+        holding.began = inner.held.is_none();
+        if inner.policy == HoldPolicy::Briefly {
+            holding.count = inner.hold_briefly(publishers, now, limits);
+            return holding;
         }
-        let until = inner.brief_until;
-        let held = inner.held.get_or_insert_default();
-        let mut count = 0;
+        let only_late = !inner.is_full(limits);
         for (publisher, gate) in publishers {
-            if brief {
-                gate.hold_until(until);
-                count += u64::from(held.brief.insert(publisher, gate).is_none());
-            } else if !held.lasting.get(&publisher).is_some_and(|known| Arc::ptr_eq(known, &gate)) {
-                gate.hold();
-                match held.lasting.insert(publisher, gate) {
-                    // the publisher has reconnected meanwhile
-                    Some(old) => old.release(false),
-                    None => count += 1,
-                }
+            if !(only_late && gate.publisher.is_exempt()) {
+                holding.count += u64::from(inner.hold_one(publisher, gate));
             }
         }
-        count
+        holding
+    }
+
+    /// Closes the gate of a publisher that is about to send to this queue, if it holds its publishers; whether it does.
+    pub fn hold_newcomer(&self, publisher: u64, gate: &Arc<Gate>, now: Millis, limits: &Limits) -> bool {
+        let mut inner = self.0.lock();
+        let holds = inner.held.as_ref().is_some_and(|held| !held.lasting.is_empty());
+        if !holds || !inner.may_hold(now, limits) {
+            return false;
+        }
+        inner.hold_one(publisher, Arc::clone(gate));
+        true
+    }
+
+    /// Called now and then for a queue that holds publishers: gives others in line their turn, should those who had it
+    /// have sent nothing.
+    pub fn go_on(&self, now: Millis, limits: &Limits) {
+        let released = self.0.lock().release_if_short(now, limits);
+        released.open();
     }
 
     /// The consumer is done with messages that it took.
@@ -381,7 +392,7 @@ impl Queue {
         inner.stalled = true;
         let held = inner.held.take();
         drop(inner);
-        release(held);
+        Released::all(held).open();
         true
     }
 
@@ -429,7 +440,7 @@ impl Queue {
         }
         inner.flow.departed += given_back.len() as u64;
         drop(inner);
-        release(held);
+        Released::all(held).open();
         (given_back, dropped)
     }
 
@@ -448,7 +459,7 @@ impl Queue {
         inner.waker = None;
         let held = inner.held.take();
         drop(inner);
-        release(held);
+        Released::all(held).open();
         dropped
     }
 
@@ -469,7 +480,7 @@ impl Queue {
     /// when the account was quiet for long and is closed, unless consumers have something.
     pub fn statement(&self, now: Moment, consumers: u32, in_flight: u64) -> Option<Stated> {
         let mut inner = self.0.lock();
-        let held = inner.held.as_ref().map_or(0, |held| held.lasting.len() + held.brief.len());
+        let held = inner.held.as_ref().map_or(0, |held| held.len());
         let head = inner.entries.iter().find(|entry| !entry.of_group());
         let age = head.map_or(Span::ZERO, |head| now.since(moment(head.since)));
         let waiting = inner.entries.len() as u64;
@@ -618,24 +629,53 @@ impl Inner {
         dropped
     }
 
-    fn release_if_short(&mut self, now: Millis, limits: &Limits) -> Option<Box<HeldGates>> {
-        let short = !self.fuller_than(now, limits.messages / 4 * 3, limits.bytes / 4 * 3, limits.delay / 2);
-        if !short {
-            return None;
-        }
-        self.brief_until = 0;
-        self.held.take()
+    /// Over its bounds in messages or bytes, not only late.
+    fn is_full(&self, limits: &Limits) -> bool {
+        self.entries.len() > limits.messages || self.bytes > limits.bytes
     }
 
-    /// How many messages each of so many publishers may send at once when they are let go: all together no more than
-    /// the consumer takes in time. 0 where the delay is not what bounds the queue.
-    fn room_for_each(&self, publishers: usize, limits: &Limits) -> u32 {
-        let most = self.service.takes_within(limits.delay).max(MIN_DEPTH);
-        if most >= limits.messages || publishers == 0 {
-            return 0;
+    fn hold_one(&mut self, publisher: u64, gate: Arc<Gate>) -> bool {
+        // a publisher that is held has something to send: it counts as one that feeds the queue
+        if let Some(account) = &mut self.account {
+            account.fed_by(publisher, 0);
         }
-        let room = most.saturating_sub(self.entries.len()) / publishers;
-        u32::try_from(room).unwrap_or(u32::MAX).max(1)
+        self.held.get_or_insert_default().hold(publisher, gate)
+    }
+
+    fn hold_briefly(
+        &mut self,
+        publishers: impl Iterator<Item = (u64, Arc<Gate>)>,
+        now: Millis,
+        limits: &Limits,
+    ) -> u64 {
+        if self.brief_until <= now {
+            self.brief_until = now + limits.brief;
+        }
+        let held = self.held.get_or_insert_default();
+        let mut count = 0;
+        for (publisher, gate) in publishers {
+            gate.hold_until(self.brief_until);
+            count += u64::from(held.brief.insert(publisher, gate).is_none());
+        }
+        count
+    }
+
+    /// Lets publishers go if the queue is short: all of them, or those whose turn it is.
+    fn release_if_short(&mut self, now: Millis, limits: &Limits) -> Released {
+        if self.fuller_than(now, limits.messages / 4 * 3, limits.bytes / 4 * 3, limits.delay / 2) {
+            return Released::default();
+        }
+        self.brief_until = 0;
+        let in_time = self.service.takes_within(limits.delay).max(MIN_DEPTH);
+        match &mut self.held {
+            // a slow consumer, for which what they all send at once may be too much
+            Some(held) if in_time < limits.messages && held.waiting() > 0 => {
+                let room = (in_time / 2).saturating_sub(self.entries.len()).max(1);
+                let grant = u32::try_from(room / held.waiting()).unwrap_or(u32::MAX).max(1);
+                Released::turns(held, room, grant)
+            }
+            _ => Released::all(self.held.take()),
+        }
     }
 
     /// A burst must not leave its memory with an idle consumer.
@@ -643,16 +683,6 @@ impl Inner {
         if self.entries.is_empty() && self.entries.capacity() > MIN_DEPTH {
             self.entries = VecDeque::new();
         }
-    }
-}
-
-fn release(held: Option<Box<HeldGates>>) {
-    let Some(held) = held else { return };
-    for gate in held.lasting.values() {
-        gate.release(false);
-    }
-    for gate in held.brief.values() {
-        gate.release(true);
     }
 }
 

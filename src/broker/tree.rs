@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::group::Group;
 use super::message::Message;
-use super::queue::{Extra, HoldPolicy};
+use super::queue::{Extra, HoldPolicy, Queue};
 use super::session::Session;
 use crate::wire::QoS;
 
@@ -42,6 +42,14 @@ pub enum Target {
 }
 
 impl Subscription {
+    /// Where its messages wait.
+    pub fn queue(&self) -> &Queue {
+        match &self.target {
+            Target::Session(session) => &session.queue,
+            Target::Group(group) => &group.queue,
+        }
+    }
+
     /// Whether a message that matches its filter is for it.
     pub fn wants(&self, message: &Message) -> bool {
         let own = || matches!(&self.target, Target::Session(session) if session.number == message.publisher);
@@ -63,7 +71,6 @@ impl Subscription {
             Target::Group(group) => group.number,
         }
     }
-
 }
 
 impl Subscribed for Subscription {

@@ -1,7 +1,7 @@
 //! What a plugin learns about consumer queues and publishers, and what it may do beyond answering.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use tidegate_control::flow::Reading;
 use tidegate_control::time::{Moment, Span};
@@ -114,13 +114,15 @@ pub struct Publisher {
     rate: AtomicU64,
     /// How often the rate changed.
     changes: AtomicU32,
+    exempt: AtomicBool,
 }
 
 impl Publisher {
     /// A publisher without a limit.
     pub fn new(client: Arc<str>, user: Option<Arc<str>>, keep_alive: u16, level: u8) -> Self {
         let rate = AtomicU64::new(f64::INFINITY.to_bits());
-        Self { client, user, keep_alive, level, rate, changes: AtomicU32::new(0) }
+        let (changes, exempt) = (AtomicU32::new(0), AtomicBool::new(false));
+        Self { client, user, keep_alive, level, rate, changes, exempt }
     }
 
     /// The rate that it may use, in messages a second; infinity is no limit.
@@ -134,6 +136,16 @@ impl Publisher {
         if self.rate.swap(bits, Ordering::Relaxed) != bits {
             self.changes.fetch_add(1, Ordering::Release);
         }
+    }
+
+    /// Whether it is held only where a queue is full, and not where one is late.
+    pub fn is_exempt(&self) -> bool {
+        self.exempt.load(Ordering::Relaxed)
+    }
+
+    /// Says whether it is held only where a queue is full.
+    pub fn set_exempt(&self, exempt: bool) {
+        self.exempt.store(exempt, Ordering::Relaxed);
     }
 
     /// A number that is another one after each change of the rate.

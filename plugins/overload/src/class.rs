@@ -67,6 +67,11 @@ impl Classes {
         self.0.iter().enumerate().fold(0, |bits, (index, class)| bits | u64::from(wants(class)) << index)
     }
 
+    /// Whether the class of such a publisher is never held back.
+    pub(crate) fn exempts(&self, publisher: &Publisher, topics: u64) -> bool {
+        self.get(self.of(publisher, topics)).exempt
+    }
+
     /// The class of a publisher that has used topics of these classes.
     pub(crate) fn of(&self, publisher: &Publisher, topics: u64) -> usize {
         let wants = |(index, class): (usize, &Class)| {

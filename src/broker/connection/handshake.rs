@@ -284,6 +284,7 @@ fn establish(
         pause: super::Pause::No,
         credit: super::input::FIRST_CREDIT,
         grant: usize::MAX,
+        asked_for: (0, 0),
         input,
         output,
         written: 0,

@@ -1,5 +1,6 @@
 //! Reading: from bytes to packets, and what happens to packets of a held publisher.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -39,6 +40,12 @@ pub(super) enum Next {
     Broken(WireError),
     /// A plugin ends the connection when what came before is done.
     Refused(Box<Refusal>),
+}
+
+fn hash(topic: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    topic.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl Connection {
@@ -246,7 +253,7 @@ impl Connection {
                 self.pause = Pause::Fence;
                 return Next::Pause;
             }
-            Packet::Publish(_) => match self.gate.held(now) {
+            Packet::Publish(publish) => match self.gate.held(now) {
                 Some(Held::Until(_)) => {
                     self.pause = Pause::Brief;
                     return Next::Pause;
@@ -255,7 +262,7 @@ impl Connection {
                     if held.is_some() && self.held.is_none() {
                         self.credit = (self.credit / 2).max(1);
                     }
-                    held.is_some() || self.held.is_some()
+                    held.is_some() || self.held.is_some() || self.is_held_newcomer(publish.topic, now)
                 }
             },
             Packet::PubAck(_)
@@ -310,7 +317,10 @@ impl Connection {
                 self.arm(until);
                 return false;
             }
-            Some(Held::ByQueue) => return false,
+            Some(Held::ByQueue) => {
+                self.gate.stand_in_line();
+                return false;
+            }
             None => {}
         }
         let Some(mut held) = self.held.take() else { return false };
@@ -370,6 +380,22 @@ impl Connection {
     fn credit_is_used(&self, scratch: &Scratch) -> bool {
         self.credit < FULL_CREDIT && scratch.batch.bytes() >= self.credit
             || scratch.batch.count() >= self.grant
+    }
+
+    /// Whether a queue that holds its publishers is where this message goes, though it had none of this publisher yet:
+    /// else each of thousands that come at the same time would get one message in. Known publishers are held by what
+    /// they sent. Asked once for each topic and each time that a queue begins to hold.
+    fn is_held_newcomer(&mut self, topic: &str, now: Millis) -> bool {
+        let Some(begun) = self.broker.holds_begun() else { return false };
+        if topic.is_empty() || self.gate.publisher.is_exempt() {
+            return false;
+        }
+        let asked = (begun, hash(topic));
+        if self.asked_for == asked {
+            return false;
+        }
+        self.asked_for = asked;
+        self.broker.hold_newcomer(topic, &self.gate, now)
     }
 
     /// Whether what this client publishes stays behind what anybody published before it connected.

@@ -108,6 +108,8 @@ struct Connection {
     credit: usize,
     /// Messages that may pass before we look: what a queue that let go had room for.
     grant: usize,
+    /// For what it was last asked whether a queue holds its publishers: how many had begun to, and the topic.
+    asked_for: (u64, u64),
     /// Encoded and not yet taken by the socket, from `written` on.
     output: Vec<u8>,
     written: usize,

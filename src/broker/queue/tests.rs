@@ -18,7 +18,11 @@ fn entry(qos: QoS, since: Millis, number: u64) -> Entry {
 }
 
 fn gate() -> Arc<Gate> {
-    Arc::new(Gate::new(Arc::new(tidegate_plugin::Publisher::new("p".into(), None, 60, 5))))
+    numbered(1)
+}
+
+fn numbered(number: u64) -> Arc<Gate> {
+    Arc::new(Gate::new(number, Arc::new(tidegate_plugin::Publisher::new("p".into(), None, 60, 5))))
 }
 
 fn limits() -> Limits {
@@ -52,7 +56,7 @@ fn a_full_queue_holds_its_publishers_until_it_is_short() {
     let gate = gate();
     assert!(!queue.push(entries(QoS::AtLeastOnce, 60, 1), 1, &limits).over);
     assert!(queue.push(entries(QoS::AtLeastOnce, 1, 1), 1, &limits).over);
-    assert_eq!(queue.hold([(1, Arc::clone(&gate))].into_iter(), 1, &limits), 1);
+    assert_eq!(queue.hold([(1, Arc::clone(&gate))].into_iter(), 1, &limits).count, 1);
     assert!(gate.held(1).is_some());
     let mut out = Vec::new();
     queue.pop(&mut out, 15, usize::MAX, usize::MAX, 2, &limits);
@@ -72,18 +76,75 @@ fn a_late_queue_says_how_much_may_come_when_it_lets_go() {
     let mut take_one = |now| queue.pop(&mut out, 1, usize::MAX, usize::MAX, now, &limits);
     (2..=41).for_each(&mut take_one); // one a millisecond: 100 in the time that a queue may take
     assert!(queue.push(entries(QoS::AtLeastOnce, 90, 41), 41, &limits).over);
-    let gates = [gate(), gate()];
-    let held = (1..).zip(gates.iter().map(Arc::clone));
-    assert_eq!(queue.hold(held, 41, &limits), 2);
+    let gates: Vec<_> = (1..=3).map(numbered).collect();
+    let held = gates.iter().map(|gate| (gate.number, Arc::clone(gate)));
+    assert_eq!(queue.hold(held, 41, &limits), Holding { count: 3, began: true });
+    gates[1].stand_in_line();
+    gates[0].stand_in_line();
     (42..=120).for_each(&mut take_one);
     let left = queue.depth();
     assert!((25..=50).contains(&left), "{left}");
-    for gate in &gates {
+    for gate in &gates[..2] {
         assert_eq!(gate.held(120), None);
         let grant = gate.take_grant().expect("let go by a late queue");
-        assert!((20..=40).contains(&grant), "{grant}: half of the room each");
+        assert!((1..=25).contains(&grant), "{grant}");
         assert_eq!(gate.take_grant(), None, "said once");
     }
+}
+
+/// Publishers get their turns in the order in which they came, no more at once than there is room for.
+#[test]
+fn those_who_wait_for_a_slow_consumer_get_their_turns() {
+    let limits = Limits { messages: 10_000, ..limits() };
+    let queue = Queue::new(HoldPolicy::WhileProgress);
+    queue.connect(1);
+    let mut out = Vec::new();
+    let mut now = 1;
+    let mut take_one = |queue: &Queue| {
+        now += 1;
+        queue.pop(&mut out, 1, usize::MAX, usize::MAX, now, &limits);
+        now
+    };
+    queue.push(entries(QoS::AtLeastOnce, 160, 1), 1, &limits);
+    (0..40).for_each(|_| drop(take_one(&queue)));
+    let gates: Vec<_> = (1..=2_000).map(numbered).collect();
+    let pairs = gates.iter().map(|gate| (gate.number, Arc::clone(gate)));
+    assert_eq!(queue.hold(pairs, 41, &limits).count, 2_000);
+    gates.iter().for_each(Gate::stand_in_line);
+    gates[3].leave();
+    let free = || gates.iter().filter(|gate| gate.held(41).is_none()).count();
+    let mut before = 0;
+    while queue.depth() > 1 {
+        take_one(&queue);
+        let after = free();
+        assert!(after - before <= 50, "{} at once", after - before);
+        assert!(gates[..after].iter().all(|gate| gate.held(41).is_none()), "the first in line first");
+        before = after;
+    }
+    assert!((500..2_000).contains(&before), "{before}");
+    // Nobody sent anything, and nothing is left that could be taken: they go on all the same.
+    (0..100).for_each(|turn| queue.go_on(1000 + turn, &limits));
+    assert_eq!(free(), 2_000);
+    assert!(!queue.holds());
+}
+
+#[test]
+fn newcomers_are_held_where_others_are_and_the_exempt_only_where_it_is_full() {
+    let limits = Limits { messages: 10_000, ..limits() };
+    let queue = Queue::new(HoldPolicy::WhileProgress);
+    queue.connect(1);
+    let (first, newcomer, alarm) = (numbered(1), numbered(2), numbered(3));
+    alarm.publisher.set_exempt(true);
+    assert!(!queue.hold_newcomer(2, &newcomer, 1, &limits), "it holds nobody");
+    queue.push(entries(QoS::AtLeastOnce, 100, 1), 1, &limits);
+    let all = || [&first, &alarm].into_iter().map(|gate| (gate.number, Arc::clone(gate)));
+    assert_eq!(queue.hold(all(), 1, &limits).count, 1);
+    assert!(queue.hold_newcomer(2, &newcomer, 1, &limits));
+    let held = |gate: &Gate| gate.held(1).is_some();
+    assert_eq!((held(&first), held(&newcomer), held(&alarm)), (true, true, false));
+    queue.push(entries(QoS::AtLeastOnce, 10_000, 1), 1, &limits);
+    assert_eq!(queue.hold(all(), 1, &limits).count, 1);
+    assert!(held(&alarm), "the queue is full");
 }
 
 #[test]
@@ -182,7 +243,7 @@ fn a_publisher_that_reconnects_is_held_again() {
     queue.connect(1);
     let (old, new) = (gate(), gate());
     queue.push(entries(QoS::AtLeastOnce, 101, 1), 1, &limits());
-    assert_eq!(queue.hold([(1, Arc::clone(&old))].into_iter(), 1, &limits()), 1);
+    assert_eq!(queue.hold([(1, Arc::clone(&old))].into_iter(), 1, &limits()).count, 1);
     queue.hold([(1, Arc::clone(&new))].into_iter(), 1, &limits());
     queue.hold([(1, Arc::clone(&new))].into_iter(), 1, &limits());
     assert!(old.held(1).is_none() && new.held(1).is_some());
