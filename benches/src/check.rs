@@ -4,6 +4,7 @@
 //! message once: a consumer on its own, or a shared group as a whole.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::clock::Nanos;
@@ -60,9 +61,20 @@ impl Numbers {
         new
     }
 
+    /// Whether one is there.
+    pub fn contains(&self, number: u64) -> bool {
+        self.words.get((number / 64) as usize).is_some_and(|word| word & 1 << (number % 64) != 0)
+    }
+
     /// How many there are.
     pub fn count(&self) -> u64 {
         self.words.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+
+    /// How many there are in this range.
+    pub fn count_within(&self, range: &Range<u64>) -> u64 {
+        let end = range.end.min(64 * self.words.len() as u64);
+        (range.start..end).filter(|number| self.contains(*number)).count() as u64
     }
 
     /// How many of these are not in `other`.
@@ -156,6 +168,11 @@ impl Stream {
         }
         *last = number.max(*last);
         true
+    }
+
+    /// The number after the last one of a flow that it has got.
+    pub fn next_of(&self, flow: u32) -> u64 {
+        self.seen.get(&flow).and_then(Numbers::last).map_or(0, |last| last + 1)
     }
 
     /// Compares with what was accepted of a flow that this stream should have got.
@@ -262,6 +279,7 @@ mod tests {
             assert_eq!(within, numbers(first..=last), "{first} to {last}");
         }
         assert_eq!(numbers(0..9).within(&Numbers::default()).count(), 0);
+        assert_eq!(numbers([3, 64, 70]).count_within(&(4..9000)), 2);
     }
 
     #[test]

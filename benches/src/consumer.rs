@@ -14,7 +14,7 @@ use crate::clock::{Nanos, SECOND};
 use crate::codec::{self, Packet, Version, kind};
 use crate::link::Link;
 use crate::scenario::Consumers;
-use crate::stats::add;
+use crate::stats::{Took, add};
 use crate::world::{Shared, Stage, Wants, Wishes};
 
 /// Bytes read at a time by a consumer that takes all at once.
@@ -36,6 +36,8 @@ struct Item {
     id: u16,
     /// Not a message of this run: to be acknowledged, not to be counted.
     foreign: bool,
+    /// When it was read, and later when it was begun with.
+    taken: Nanos,
 }
 
 /// A consumer.
@@ -56,7 +58,7 @@ pub struct Consumer {
     random: Seeded,
     // Buffers, kept for their memory.
     items: Vec<Item>,
-    latencies: Vec<(u16, Nanos)>,
+    latencies: Vec<Took>,
     acks: Vec<u8>,
 }
 
@@ -256,21 +258,13 @@ impl Consumer {
         if self.world.draining.load(Relaxed) {
             if let Some(mut worker) = self.worker.take() {
                 link.set_chunk(LARGE);
-                worker.forget_into(&mut self.items);
-                self.take_all(link, now);
+                worker.forget_into(&mut self.items, now);
+                self.count(link);
             }
             return Nanos::MAX;
         }
         let Some(worker) = &mut self.worker else { return self.stalled_until(now) };
-        let world = &self.world;
-        let wake = worker.work(world, now, &mut self.items, |item, taken| {
-            if !item.foreign {
-                let latency = taken.saturating_sub(item.intended);
-                self.latencies.push((world.flows[item.flow as usize].class, latency));
-            }
-        });
-        world.latencies.record(self.number, &self.latencies);
-        self.latencies.clear();
+        let wake = worker.work(&self.world, now, &mut self.items);
         self.count(link);
         wake
     }
@@ -317,9 +311,10 @@ impl Consumer {
         }
         link.output.append(&mut self.acks);
         let now = self.world.clock.now();
+        self.items.iter_mut().for_each(|item| item.taken = now);
         match &mut self.worker {
             Some(worker) => worker.receive(self.items.drain(..), now),
-            None => self.take_all(link, now),
+            None => self.count(link),
         }
         Ok(())
     }
@@ -337,40 +332,36 @@ impl Consumer {
         let (qos, id) = (message.qos, message.id);
         self.items.push(match known {
             Some(Stamp { flow, number, intended, .. }) => {
-                Item { flow, number, intended, qos, id, foreign: false }
+                Item { flow, number, intended, qos, id, foreign: false, taken: 0 }
             }
-            None => Item { flow: 0, number: 0, intended: 0, qos, id, foreign: true },
+            None => Item { flow: 0, number: 0, intended: 0, qos, id, foreign: true, taken: 0 },
         });
         Ok(())
     }
 
-    /// Takes all items at this time.
-    fn take_all(&mut self, link: &mut Link, now: Nanos) {
-        for item in self.items.iter().filter(|item| !item.foreign) {
-            let class = self.world.flows[item.flow as usize].class;
-            self.latencies.push((class, now.saturating_sub(item.intended)));
-        }
-        self.world.latencies.record(self.number, &self.latencies);
-        self.latencies.clear();
-        self.count(link);
-    }
-
-    /// Counts all items as delivered and acknowledges them.
+    /// Counts all items as delivered and acknowledges them; only what comes for the first time is a delivery.
     fn count(&mut self, link: &mut Link) {
         if self.items.is_empty() {
             return;
         }
-        let (mut delivered, mut first, mut foreign) = (0, 0, 0);
+        let (mut duplicates, mut foreign) = (0, 0);
+        let measured = self.world.measured();
         let mut stream = self.world.recipients[self.recipient].stream.lock();
         for item in &self.items {
             if item.foreign {
                 foreign += 1;
+            } else if stream.take(&mut self.order, item.flow, item.number) {
+                let class = self.world.flows[item.flow as usize].class;
+                let latency = item.taken.saturating_sub(item.intended);
+                self.latencies.push(Took { class, latency, measured: measured.contains(&item.intended) });
             } else {
-                delivered += 1;
-                first += u64::from(stream.take(&mut self.order, item.flow, item.number));
+                duplicates += 1;
             }
         }
         drop(stream);
+        let first = self.latencies.len() as u64;
+        self.world.latencies.record(self.number, &self.latencies);
+        self.latencies.clear();
         for item in self.items.drain(..) {
             match item.qos {
                 1 => codec::put_ack(kind::PUBACK, item.id, &mut link.output),
@@ -378,7 +369,8 @@ impl Consumer {
                 _ => {}
             }
         }
-        add(&self.world.counts.delivered, delivered);
+        add(&self.world.counts.delivered, first);
+        add(&self.world.counts.duplicates, duplicates);
         add(&self.world.counts.foreign, foreign);
         add(&self.world.ledgers[self.set].done, first);
     }

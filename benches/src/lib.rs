@@ -11,6 +11,7 @@ pub mod compare;
 mod consumer;
 mod device;
 pub mod follow;
+pub mod intents;
 pub mod link;
 pub mod peers;
 pub mod process;

@@ -1,6 +1,7 @@
 //! One run: everybody connects, devices send, consumers take, and afterwards all is accounted for.
 
 mod fleet;
+mod owing;
 mod sampler;
 mod verdict;
 
@@ -11,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use self::fleet::Fleet;
+use self::owing::Owing;
 use self::sampler::Sampler;
 use crate::clock::{Clock, Nanos, SECOND};
 use crate::peers::Peer;
@@ -140,11 +142,15 @@ impl Experiment {
         result.error = self.measure(target, result).await.err();
         let measured = self.sampler.end();
         self.drain(result).await;
+        let ended = self.world.clock.now();
         self.progress.finish();
         self.fleet.quit();
         let expected: u32 = self.world.scenario.classes.iter().map(|class| class.devices).sum();
         let done = self.fleet.join(PARTING).await;
-        let (totals, classes) = verdict::totals(&self.world, &done, &self.sampler.classes);
+        let mut latencies = self.world.latencies.measured();
+        let owing = Owing::find(&self.world, &done, ended, &mut latencies);
+        let (totals, classes) = verdict::totals(&self.world, &done, owing, &latencies);
+        result.notes.extend(owing.notes());
         result.notes.extend(verdict::notes(&self.world, measured.as_ref(), done.len() == expected as usize));
         if let Some(relay) = &self.relay {
             result.notes.push(Note { kind: NoteKind::Relay, text: what_it_did(relay) });
@@ -156,7 +162,7 @@ impl Experiment {
             result.generator_use = measured.generator;
         }
         let mut all = distribution();
-        self.sampler.classes.iter().for_each(|class| merge(&mut all, class));
+        latencies.iter().for_each(|class| merge(&mut all, class));
         result.latency = in_short(&all);
         result.percentiles = percentiles(&all);
         result.totals = totals;
@@ -183,6 +189,7 @@ impl Experiment {
         let end = self.world.time_of(1.0);
         let measured = self.go_on(end, target, true).await;
         self.sample(true);
+        self.world.measured_until.fetch_min(self.world.clock.now(), Relaxed);
         measured
     }
 
@@ -269,7 +276,7 @@ impl Experiment {
         }
         let counts = &self.world.counts;
         let connected = u64::from(counts.consumers.load(Relaxed)) + u64::from(counts.devices.load(Relaxed));
-        let sum = get(&counts.accepted) + get(&counts.delivered);
+        let sum = get(&counts.accepted) + get(&counts.delivered) + get(&counts.duplicates);
         // While all connect, one that is closed and comes back is no step forward.
         let sum = if self.connecting { connected.max(self.forward.1) } else { sum + get(&counts.connects) };
         let now = self.world.clock.now();
@@ -301,11 +308,13 @@ impl Experiment {
         let end = begun + (longest * SECOND as f64) as Nanos;
         self.fleet.devices_do(Stage::Finish, begun);
         self.world.draining.store(true, Relaxed);
+        self.fleet.wake_consumers();
         let (mut last, mut counted) = (begun, 0);
         loop {
             self.world.clock.sleep(Duration::from_millis(10)).await;
             let now = self.world.clock.now();
-            let sum = get(&self.world.counts.delivered) + get(&self.world.counts.accepted);
+            let counts = &self.world.counts;
+            let sum = get(&counts.delivered) + get(&counts.duplicates) + get(&counts.accepted);
             if sum != counted {
                 (last, counted) = (now, sum);
             }

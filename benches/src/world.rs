@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -85,6 +86,8 @@ pub struct Recipient {
     pub filter: String,
     /// Whether it was there all the time.
     pub always_there: AtomicBool,
+    /// Whether it is meant to be there now.
+    pub wanted: AtomicBool,
 }
 
 /// What all devices and consumers share.
@@ -113,6 +116,8 @@ pub struct World {
     pub ledgers: Vec<Ledger>,
     /// When the measured part began; the far future before.
     pub measured_from: AtomicU64,
+    /// When it ends; the far future before it began.
+    pub measured_until: AtomicU64,
     /// Whether consumers take what is left without processing it.
     pub draining: AtomicBool,
     /// The last thing that went wrong with a connection.
@@ -138,6 +143,7 @@ impl World {
             recipients,
             ledgers: scenario.consumers.iter().map(|_| Ledger::default()).collect(),
             measured_from: AtomicU64::new(Nanos::MAX),
+            measured_until: AtomicU64::new(Nanos::MAX),
             draining: AtomicBool::new(false),
             trouble: Mutex::new(None),
             fatal: Mutex::new(None),
@@ -198,6 +204,11 @@ impl World {
         *self.trouble.lock() = Some(format!("{client}: {words}"));
     }
 
+    /// The measured part; empty before it began.
+    pub fn measured(&self) -> Range<Nanos> {
+        self.measured_from.load(Relaxed)..self.measured_until.load(Relaxed)
+    }
+
     /// The share of the duration that has passed; 0 before the measured part.
     pub fn share(&self, now: Nanos) -> f64 {
         let from = self.measured_from.load(Relaxed);
@@ -255,6 +266,7 @@ fn recipients(scenario: &Scenario) -> Vec<Recipient> {
                 set: set as u16,
                 filter: consumers.filter_of(index),
                 always_there: AtomicBool::new(true),
+                wanted: AtomicBool::new(true),
             });
         }
     }

@@ -100,6 +100,11 @@ impl Fleet {
         }
     }
 
+    /// Consumers look around, however long they meant to sleep.
+    pub(super) fn wake_consumers(&self) {
+        self.consumers.iter().flatten().for_each(|wisher| wisher.send_modify(|_| {}));
+    }
+
     /// Everybody leaves.
     pub(super) fn quit(&mut self) {
         self.devices.iter().chain(&self.consumers).flatten().for_each(|wisher| set(wisher, Stage::Quit));
@@ -152,9 +157,10 @@ impl Fleet {
             for (index, wisher) in wishers.iter().enumerate() {
                 let is_wanted = index < wanted as usize;
                 set(wisher, if is_wanted { Stage::Active } else { Stage::Away });
-                if !is_wanted && self.world.scenario.consumers[kind].group.is_none() {
+                if self.world.scenario.consumers[kind].group.is_none() {
                     let recipient = &self.world.recipients[self.recipients[kind] + index];
-                    recipient.always_there.store(false, Relaxed);
+                    recipient.wanted.store(is_wanted, Relaxed);
+                    recipient.always_there.fetch_and(is_wanted, Relaxed);
                 }
             }
         }
