@@ -35,6 +35,9 @@ pub mod kind {
     pub const DISCONNECT: u8 = 14;
 }
 
+/// The mark of a PUBLISH that was sent before, in its first byte.
+pub const AGAIN: u8 = 8;
+
 /// The packet that asks whether the other side is there.
 pub const PINGREQ: [u8; 2] = [kind::PINGREQ << 4, 0];
 /// The packet that says good-bye.
@@ -83,6 +86,8 @@ pub struct Message<'a> {
     pub qos: u8,
     /// Packet identifier; 0 with QoS 0.
     pub id: u16,
+    /// Whether it is marked as sent before.
+    pub again: bool,
     /// The topic.
     pub topic: &'a [u8],
     /// The payload.
@@ -100,7 +105,7 @@ pub fn message<'a>(packet: &Packet<'a>, version: Version) -> Result<Message<'a>,
     if version == Version::V5 {
         (_, rest) = properties(rest)?;
     }
-    Ok(Message { qos, id, topic, payload: rest })
+    Ok(Message { qos, id, again: packet.first & AGAIN != 0, topic, payload: rest })
 }
 
 /// An acknowledgement of any kind.

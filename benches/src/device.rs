@@ -13,6 +13,7 @@ use tidegate_control::random::{Random, Seeded};
 use self::blame::Blame;
 use self::pace::Schedule;
 use self::packets::{Template, Window};
+use crate::backoff;
 use crate::check::Numbers;
 use crate::clock::{Nanos, SECOND};
 use crate::codec::{self, Version};
@@ -135,7 +136,7 @@ impl Device {
 
     /// Does what is wished until it is to quit.
     pub async fn run(mut self) -> Done {
-        let mut failures = 0;
+        let mut failures: u32 = 0;
         while self.stage() != Stage::Quit {
             let finished = self.stage() == Stage::Finish && self.window.in_flight() == 0;
             if self.stage() == Stage::Away || finished {
@@ -143,13 +144,11 @@ impl Device {
                 self.wait_for_wish().await;
                 continue;
             }
-            match self.open().await {
-                Some((link, maximum)) => {
-                    failures = 0;
-                    self.serve(link, maximum).await;
-                }
-                None => failures += 1,
-            }
+            let served = match self.open().await {
+                Some((link, maximum)) => self.serve(link, maximum).await,
+                None => false,
+            };
+            failures = if served { 0 } else { failures.saturating_add(1) };
             self.back_off(failures).await;
         }
         self.leave_off(true);
@@ -176,13 +175,11 @@ impl Device {
     }
 
     async fn back_off(&mut self, failures: u32) {
-        let settings = &self.world.scenario.connect;
-        let longest = (settings.backoff * 2f64.powi(failures as i32)).min(settings.backoff_max);
-        let wait = self.random.uniform() * longest;
-        let wait = if failures > 0 { wait.max(0.01) } else { wait };
-        if wait > 0.0 && self.stage() < Stage::Quit && self.stage() > Stage::Away {
-            let until = self.world.clock.now() + (wait * SECOND as f64) as Nanos;
-            let clock = self.world.clock.clone();
+        let wait = backoff::wait(&self.world.scenario.connect, failures, &mut self.random);
+        let clock = self.world.clock.clone();
+        let until = clock.now() + wait;
+        // Wishes other than to go don't make a device impatient.
+        while clock.now() < until && self.stage() < Stage::Quit && self.stage() > Stage::Away {
             tokio::select! {
                 () = clock.sleep_until(until) => {}
                 () = self.wait_for_wish() => {}
@@ -203,7 +200,9 @@ impl Device {
         }
     }
 
-    async fn serve(&mut self, mut link: Link, maximum: u16) {
+    /// Serves one connection; false if it was lost soon.
+    async fn serve(&mut self, mut link: Link, maximum: u16) -> bool {
+        let begun = self.world.clock.now();
         self.window.limit(maximum);
         if self.advice.is_some() {
             let topics = follow::topics(PREFIX, &self.settings.name, &self.client);
@@ -219,13 +218,17 @@ impl Device {
         if self.advice.is_some() {
             self.world.counts.followers.fetch_sub(1, Relaxed);
         }
-        self.settle_written(link.written);
+        self.settle_written(if link.is_written() { usize::MAX } else { link.written });
         self.blame.hold(self.world.clock.now());
         match end {
             End::Wished => link.close().await,
             End::Dropped => drop(link),
-            End::Lost(error) => self.world.lost(&self.client, &error),
+            End::Lost(error) => {
+                self.world.lost(&self.client, &error);
+                return backoff::has_lasted(&self.world.scenario.connect, self.world.clock.now() - begun);
+            }
         }
+        true
     }
 
     async fn converse(&mut self, link: &mut Link) -> End {

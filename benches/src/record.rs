@@ -91,8 +91,8 @@ pub struct Machine {
 /// Messages counted.
 ///
 /// A message goes to every consumer and to every shared group whose filter matches, so `delivered` may be larger than
-/// `sent`. `expected = delivered - duplicates - unaccepted + lost`, where `unaccepted` were delivered though the broker
-/// never acknowledged them.
+/// `sent`. `expected = delivered - duplicates - repeated - unaccepted + lost`, where `unaccepted` were delivered though the
+/// broker never acknowledged them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Totals {
     /// Begun to send, without repetitions after a reconnect.
@@ -115,8 +115,12 @@ pub struct Totals {
     pub delivered: u64,
     /// Accepted, but never delivered to a consumer or group that should have had it.
     pub lost: u64,
-    /// Deliveries beyond the first to the same consumer or group.
+    /// Deliveries beyond the first to the same consumer or group for which the generator is no reason.
     pub duplicates: u64,
+    /// Deliveries beyond the first because the generator had sent the message again after a reconnect, or had come back
+    /// to a session of its own without having acknowledged it.
+    #[serde(default)]
+    pub repeated: u64,
     /// Deliveries that came after a later message of the same publisher and topic on the same connection.
     pub out_of_order: u64,
     /// Deliveries of messages that were never acknowledged.

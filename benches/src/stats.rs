@@ -30,6 +30,8 @@ pub struct Counts {
     pub connects: AtomicU64,
     pub failed_connects: AtomicU64,
     pub disconnects: AtomicU64,
+    /// Consumers that were granted less than they asked for.
+    pub downgraded: AtomicU64,
     /// Devices connected now.
     pub devices: AtomicU32,
     /// Consumers connected and subscribed now.

@@ -12,7 +12,7 @@ use tidegate_control::overload::Phase;
 use tokio::sync::Semaphore;
 use tokio::sync::watch;
 
-use crate::check::{Sent, Stream, matches};
+use crate::check::{Resent, Sent, Stream, matches};
 use crate::clock::{Clock, Nanos, SECOND};
 use crate::codec::{Connack, Connect, Version};
 use crate::link::{ConnectError, Limits, Link};
@@ -108,6 +108,8 @@ pub struct World {
     pub latencies: Latencies,
     /// What may be on its way.
     pub sent: Sent,
+    /// What was sent more than once.
+    pub resent: Resent,
     /// All flows.
     pub flows: Vec<Flow>,
     /// All streams.
@@ -124,6 +126,8 @@ pub struct World {
     pub trouble: Mutex<Option<String>>,
     /// What makes going on pointless.
     pub fatal: Mutex<Option<String>>,
+    /// The first subscription that was granted less than it asked for.
+    pub downgrade: Mutex<Option<String>>,
     /// What the gateway said last that it is doing.
     pub phase: Mutex<Phase>,
     handshakes: Semaphore,
@@ -139,6 +143,7 @@ impl World {
             counts: Counts::default(),
             latencies: Latencies::new(scenario.classes.len()),
             sent: Sent::new(flows.len()),
+            resent: Resent::default(),
             flows,
             recipients,
             ledgers: scenario.consumers.iter().map(|_| Ledger::default()).collect(),
@@ -147,6 +152,7 @@ impl World {
             draining: AtomicBool::new(false),
             trouble: Mutex::new(None),
             fatal: Mutex::new(None),
+            downgrade: Mutex::new(None),
             phase: Mutex::new(Phase::Idle),
             handshakes: Semaphore::new(scenario.connect.at_once as usize),
             next_handshake: AtomicU64::new(0),

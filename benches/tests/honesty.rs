@@ -110,3 +110,34 @@ async fn duplicates_are_neither_throughput_nor_fast_deliveries() {
     assert!(run.rates.delivered < 1.1 * run.rates.sent, "{:?}", run.rates);
     assert!(run.latency.count <= totals.sent, "{:?}", run.latency);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_that_the_generator_sent_again_are_not_the_brokers_duplicates() {
+    let text = r#"
+        name = "again"
+        duration = 1.5
+        warmup = 0.1
+        connect = { backoff = 0.02 }
+        [[class]]
+        name = "device"
+        devices = 8
+        qos = 1
+        window = 50
+        topic = "again/%i"
+        [[consumers]]
+        instances = 1
+        filter = "again/#"
+        qos = 1
+    "#;
+    let events: String =
+        (1..10).map(|at| format!("[[event]]\nat = 0.{at}\ndo = \"drop-devices\"\n")).collect();
+    let run = run_against(gateway().await, &format!("{text}\n{events}")).await;
+    let totals = &run.totals;
+    assert_eq!((run.error.as_deref(), totals.lost), (None, 0), "{totals:?}");
+    assert!(totals.resent > 0 && totals.repeated > 0, "{totals:?}");
+    assert_eq!(totals.duplicates, 0, "the gateway delivered what it was sent: {totals:?}");
+    assert_eq!(
+        totals.expected,
+        totals.delivered - totals.duplicates - totals.repeated - totals.unaccepted + totals.lost
+    );
+}

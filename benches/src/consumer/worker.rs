@@ -135,7 +135,16 @@ mod tests {
     fn a_message_is_never_taken_before_it_came() {
         let world = world();
         let mut worker = Worker::new(&world.scenario.consumers[0], 1, 0).unwrap();
-        let item = |taken| Item { flow: 0, number: 0, intended: 0, qos: 0, id: 0, foreign: false, taken };
+        let item = |taken| Item {
+            flow: 0,
+            number: 0,
+            intended: 0,
+            qos: 0,
+            id: 0,
+            foreign: false,
+            taken,
+            again: false,
+        };
         let mut done = Vec::new();
         worker.receive([item(10_000_000)].into_iter(), 10_000_000);
         assert_eq!(worker.work(&world, 10_000_000, &mut done), 11_000_000);

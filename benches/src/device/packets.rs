@@ -54,6 +54,13 @@ impl Template {
         }
         stamp.write(&mut packet[self.payload_at..]);
     }
+
+    /// Writes a message that was sent before.
+    pub(super) fn put_again(&self, stamp: &Stamp, id: u16, to: &mut Vec<u8>) {
+        let start = to.len();
+        self.put(stamp, id, to);
+        to[start] |= codec::AGAIN;
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

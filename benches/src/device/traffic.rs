@@ -41,7 +41,8 @@ impl Device {
         add(&self.world.counts.resent, again.len() as u64);
         for (id, turn, number, intended) in again {
             let stamp = Stamp { run: self.world.run, flow: self.first_flow + turn, number, intended };
-            self.templates[turn as usize].put(&stamp, id, &mut link.output);
+            self.world.resent.add(stamp.flow, number);
+            self.templates[turn as usize].put_again(&stamp, id, &mut link.output);
         }
     }
 

@@ -47,6 +47,7 @@ pub(super) fn totals(
         let stream = recipient.stream.lock();
         totals.delivered += stream.delivered;
         totals.duplicates += stream.duplicates;
+        totals.repeated += stream.repeated;
         totals.out_of_order += stream.out_of_order;
     }
     for (flow, sending) in devices.iter().flat_map(by_flow) {
@@ -93,6 +94,11 @@ pub(super) fn notes(world: &World, measured: Option<&Measured>, joined: bool) ->
         let text = format!(
             "{partly} consumers were not there all the time: gaps are looked for between what they got"
         );
+        note(NoteKind::Check, text);
+    }
+    let downgraded = get(&world.counts.downgraded);
+    if let Some(example) = world.downgrade.lock().clone() {
+        let text = format!("{downgraded} subscriptions were granted less than they asked for: {example}");
         note(NoteKind::Check, text);
     }
     if !joined {

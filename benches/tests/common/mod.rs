@@ -48,6 +48,12 @@ pub enum Whim {
     Refuse,
     /// Closes a connection whenever somebody subscribes, from the start.
     Hang,
+    /// Grants QoS 0 whatever is asked for, from the start.
+    GrantLess,
+    /// Answers a subscription without any code, from the start.
+    GrantNothing,
+    /// Confirms the end of a subscription when one begins, from the start.
+    Unsubscribe,
 }
 
 /// A target that acknowledges messages until it has a whim.
@@ -83,7 +89,7 @@ async fn serve(mut stream: TcpStream, whim: Whim, after: u64, count: Arc<AtomicU
             match whim {
                 Whim::Close => return true,
                 Whim::StopReading => std::future::pending::<()>().await,
-                Whim::Refuse | Whim::Hang => {}
+                _ => {}
             }
         }
         if !matches!(stream.read_buf(&mut input).await, Ok(size) if size > 0) {
@@ -103,8 +109,17 @@ async fn serve(mut stream: TcpStream, whim: Whim, after: u64, count: Arc<AtomicU
                 }
                 8 if whim == Whim::Hang => return false,
                 8 => {
-                    let code = if whim == Whim::Refuse { 0x80 } else { 0 };
-                    output.extend([0x90, 3, packet.body[0], packet.body[1], code]);
+                    let [high, low] = [packet.body[0], packet.body[1]];
+                    let asked = packet.body[packet.body.len() - 1];
+                    match whim {
+                        Whim::Refuse => output.extend([0x90, 3, high, low, 0x80]),
+                        Whim::GrantLess => output.extend([0x90, 3, high, low, 0]),
+                        Whim::GrantNothing => output.extend([0x90, 2, high, low]),
+                        Whim::Unsubscribe => {
+                            output.extend([0xB0, 2, 0, 2, 0x90, 3, high, low, asked, 0xB0, 2, 0, 2]);
+                        }
+                        _ => output.extend([0x90, 3, high, low, asked]),
+                    }
                 }
                 _ => {}
             }
