@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use tidegate_control::random::Seeded;
 
 use self::worker::Worker;
+pub(crate) use self::worker::speed;
 use crate::backoff;
 use crate::check::Order;
 use crate::clock::{Nanos, SECOND};

@@ -44,7 +44,7 @@ pub struct Counts {
     pub writes: AtomicU64,
     /// Of these, how many the socket did not take at once.
     pub blocked: AtomicU64,
-    /// QoS 1 and 2: messages that wait for their acknowledgement.
+    /// Messages that wait for their acknowledgement; with QoS 0, for room in their socket.
     pub in_flight: AtomicU64,
     /// The sum of the rates that following devices use now, in thousandths.
     pub followed: AtomicU64,

@@ -62,6 +62,7 @@ async fn a_stall_that_lasts_to_the_end_is_in_the_latencies() {
             assert!((350..=420).contains(&totals.outstanding), "{side}, qos {qos}: {totals:?}");
         }
         assert!(told.contains(&format!("{} deliveries", totals.outstanding)), "{told}");
+        assert!(told.contains("waiting ended after 0.5 s, nothing came"), "{told}");
     }
 }
 
@@ -140,4 +141,48 @@ async fn copies_that_the_generator_sent_again_are_not_the_brokers_duplicates() {
         totals.expected,
         totals.delivered - totals.duplicates - totals.repeated - totals.unaccepted + totals.lost
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn giving_up_after_a_silence_is_told_with_what_was_owed() {
+    let text = stall("consumers", 1).replace("drain = 0.5", "drain = 60.0");
+    let run = run_against(gateway().await, &text).await;
+    let told = notes(&run, NoteKind::Check);
+    let owed = run.intervals.last().unwrap().waiting;
+    assert!(owed > 300, "{told}");
+    assert!(
+        told.contains(&format!("{owed} deliveries were still owed and 0 messages not acknowledged")),
+        "{told}"
+    );
+    assert!(told.contains("nothing came for the last 2"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_nothing_to_do_is_not_accused() {
+    let text = r#"
+        name = "idle"
+        duration = 2.0
+        warmup = 0.1
+        patience = 0.5
+        [[class]]
+        name = "device"
+        devices = 20
+        rate = 0.00001
+        qos = 1
+        topic = "idle/%i"
+        [[consumers]]
+        instances = 20
+        filter = "idle/#"
+        qos = 1
+    "#;
+    let run = run_against(gateway().await, text).await;
+    assert_eq!((run.error.as_deref(), run.totals.sent, run.totals.connects), (None, 0, 40));
+    assert_eq!(notes(&run, NoteKind::Check), "");
+    // A consumer that stalls by design is no fault of the target either.
+    let text = text
+        .replace("rate = 0.00001", "window = 10")
+        .replace("filter", "speed = [[0.2, 0.0], [0.9, 1.0]]\nreceive_buffer = 4096\nfilter");
+    let run = run_against(gateway().await, &text).await;
+    assert_eq!(run.error, None);
+    assert!(run.totals.delivered > 0);
 }

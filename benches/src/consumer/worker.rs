@@ -106,7 +106,7 @@ impl Worker {
 }
 
 /// The speed at a share of the duration: that of the last point, 1 before the first.
-pub(super) fn speed(points: &[[f64; 2]], share: f64) -> f64 {
+pub(crate) fn speed(points: &[[f64; 2]], share: f64) -> f64 {
     points.iter().rfind(|[at, _]| *at <= share).map_or(1.0, |[_, speed]| *speed)
 }
 

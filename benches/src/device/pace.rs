@@ -53,6 +53,7 @@ impl Device {
         self.batch_at = now;
         self.sent += count;
         add(&self.world.counts.sent, count);
+        add(&self.world.counts.in_flight, count);
         add(&self.world.counts.writes, 1);
         add(&self.world.counts.blocked, u64::from(held));
         self.confess(count, first, now);

@@ -29,7 +29,6 @@ impl Device {
         }
         let id = self.window.take(turn as u32, number, intended);
         self.templates[turn].put(&stamp, id, &mut link.output);
-        add(&self.world.counts.in_flight, 1);
     }
 
     /// After a reconnect: what was not acknowledged goes out once more.
@@ -97,11 +96,15 @@ impl Device {
     /// QoS 0: what is with the kernel counts as accepted; the rest never went out, and is not owed to anybody.
     pub(super) fn settle_written(&mut self, written: usize) {
         let mut count = 0;
-        for (end, turn, number) in std::mem::take(&mut self.unwritten) {
+        let mut unwritten = std::mem::take(&mut self.unwritten);
+        add(&self.world.counts.in_flight, 0u64.wrapping_sub(unwritten.len() as u64));
+        for (end, turn, number) in unwritten.drain(..) {
             if end <= written {
                 count += u64::from(self.accept(turn, number));
             }
         }
+        // Kept for its memory.
+        self.unwritten = unwritten;
         self.accepted_count += count;
         add(&self.world.counts.accepted, count);
     }

@@ -28,6 +28,8 @@ pub(super) struct Fleet {
     recipients: Vec<usize>,
     device_tasks: Vec<JoinHandle<Done>>,
     consumer_tasks: Vec<JoinHandle<()>>,
+    /// Consumers that are to be there now.
+    wanted_consumers: u32,
     /// What devices that are there do.
     stage: Stage,
     random: Seeded,
@@ -48,6 +50,7 @@ impl Fleet {
             recipients: Vec::new(),
             device_tasks: Vec::new(),
             consumer_tasks: Vec::new(),
+            wanted_consumers: 0,
             stage: Stage::Away,
             random,
         };
@@ -164,7 +167,13 @@ impl Fleet {
                 }
             }
         }
+        self.wanted_consumers = total;
         total
+    }
+
+    /// Consumers that are to be there now.
+    pub(super) fn wanted_consumers(&self) -> u32 {
+        self.wanted_consumers
     }
 
     /// What devices that are there would send if nobody held them back; closed loops have no such number.
@@ -187,7 +196,7 @@ impl Fleet {
         drop_some(names.zip(&self.consumers), who, share, &mut self.random);
     }
 
-    /// Whether no device waits for an acknowledgement.
+    /// Whether no device has anything to write or waits for an acknowledgement.
     pub(super) fn is_settled(&self) -> bool {
         self.world.counts.in_flight.load(Relaxed) == 0
     }
