@@ -16,6 +16,7 @@ use crate::check::{Resent, Sent, Stream, matches};
 use crate::clock::{Clock, Nanos, SECOND};
 use crate::codec::{Connack, Connect, Version};
 use crate::link::{ConnectError, Limits, Link};
+use crate::scaler::Told;
 use crate::scenario::Scenario;
 use crate::stats::{Counts, Latencies};
 use crate::transport::Route;
@@ -130,6 +131,8 @@ pub struct World {
     pub downgrade: Mutex<Option<String>>,
     /// What the gateway said last that it is doing.
     pub phase: Mutex<Phase>,
+    /// What came of telling the target about the auto-scaler.
+    pub told: Mutex<Told>,
     handshakes: Semaphore,
     next_handshake: AtomicU64,
 }
@@ -154,6 +157,7 @@ impl World {
             fatal: Mutex::new(None),
             downgrade: Mutex::new(None),
             phase: Mutex::new(Phase::Idle),
+            told: Mutex::default(),
             handshakes: Semaphore::new(scenario.connect.at_once as usize),
             next_handshake: AtomicU64::new(0),
             clock,

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use crate::clock::Nanos;
 use crate::consumer::Consumer;
 use crate::device::{Device, Done};
-use crate::scaler::{Scaling, Seen};
+use crate::scaler::{News, Scaling, Seen, tell};
 use crate::world::{Shared, Stage, Wish};
 
 type Wisher = watch::Sender<Wish>;
@@ -20,6 +20,8 @@ pub(super) struct Fleet {
     world: Shared,
     pattern: Pattern,
     scaling: Scaling,
+    /// What the target is told about the auto-scaler, if it wants to know.
+    news: Option<watch::Sender<Option<News>>>,
     /// By class.
     devices: Vec<Vec<Wisher>>,
     /// By kind.
@@ -45,6 +47,7 @@ impl Fleet {
             world: world.clone(),
             pattern,
             scaling,
+            news: start_telling(world),
             devices: Vec::new(),
             consumers: Vec::new(),
             recipients: Vec::new(),
@@ -151,6 +154,10 @@ impl Fleet {
             demand: self.demand(now),
         };
         let scaled = self.scaling.instances(now, &seen);
+        if let (Some(news), Some(instances)) = (&self.news, scaled) {
+            let latest = News::new(&self.world.scenario, instances);
+            news.send_if_modified(|known| std::mem::replace(known, latest.clone()) != latest);
+        }
         let share = self.world.share(now);
         let mut total = 0;
         for (kind, wishers) in self.consumers.iter().enumerate() {
@@ -215,6 +222,15 @@ impl Fleet {
         }
         done
     }
+}
+
+/// Tells the target about the auto-scaler until the sender goes.
+fn start_telling(world: &Shared) -> Option<watch::Sender<Option<News>>> {
+    let admin = world.scenario.admin?;
+    world.scenario.autoscale.as_ref()?;
+    let (sender, receiver) = watch::channel(None);
+    tokio::spawn(tell(world.clone(), admin, receiver));
+    Some(sender)
 }
 
 fn drop_some<'a>(

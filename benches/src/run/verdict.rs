@@ -107,6 +107,9 @@ pub(super) fn notes(world: &World, measured: Option<&Measured>, joined: bool) ->
             "some devices did not end in time: what they sent is not checked for loss".to_owned(),
         );
     }
+    if let Some(told) = world.told.lock().note() {
+        note(told.kind, told.text);
+    }
     if get(&world.counts.disconnects) > 0 {
         let words = world.trouble.lock().clone().unwrap_or_default();
         let count = get(&world.counts.disconnects);

@@ -27,6 +27,22 @@ pub async fn gateway() -> SocketAddr {
     address
 }
 
+/// Builds the gateway's program beside the tests, where it is looked for, if it is not there.
+pub fn build_tidegate() {
+    static BUILD: std::sync::Once = std::sync::Once::new();
+    BUILD.call_once(|| {
+        if !std::path::Path::new(env!("CARGO_BIN_EXE_tidegate-bench")).with_file_name("tidegate").is_file() {
+            let cargo = std::env::var("CARGO").unwrap_or("cargo".to_owned());
+            let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+            let built = std::process::Command::new(cargo)
+                .args(["build", "-p", "tidegate"])
+                .current_dir(folder)
+                .status();
+            assert!(built.unwrap().success());
+        }
+    });
+}
+
 /// A scenario from its text.
 pub fn scenario(text: &str) -> Loaded {
     Loaded { scenario: Scenario::parse("test", text, None).unwrap(), text: text.to_owned() }
