@@ -4,7 +4,10 @@
 //! message once: a consumer on its own, or a shared group as a whole.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
 
 use crate::clock::Nanos;
 
@@ -60,9 +63,20 @@ impl Numbers {
         new
     }
 
+    /// Whether one is there.
+    pub fn contains(&self, number: u64) -> bool {
+        self.words.get((number / 64) as usize).is_some_and(|word| word & 1 << (number % 64) != 0)
+    }
+
     /// How many there are.
     pub fn count(&self) -> u64 {
         self.words.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+
+    /// How many there are in this range.
+    pub fn count_within(&self, range: &Range<u64>) -> u64 {
+        let end = range.end.min(64 * self.words.len() as u64);
+        (range.start..end).filter(|number| self.contains(*number)).count() as u64
     }
 
     /// How many of these are not in `other`.
@@ -129,10 +143,43 @@ pub struct Stream {
     seen: HashMap<u32, Numbers>,
     /// Deliveries, duplicates included.
     pub delivered: u64,
-    /// Deliveries beyond the first.
+    /// Deliveries beyond the first for which the generator is no reason.
     pub duplicates: u64,
+    /// Deliveries beyond the first of messages that the generator has sent or asked for again.
+    pub repeated: u64,
+    /// How often each of the latter came again.
+    copies: HashMap<(u32, u64), u32>,
     /// Deliveries after a later message of the same flow on the same connection.
     pub out_of_order: u64,
+}
+
+/// What a delivery is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    /// The first one.
+    First,
+    /// A further one, because the generator had sent the message or asked for it again.
+    Repeated,
+    /// A further one for no reason of the generator's.
+    Duplicate,
+}
+
+/// Which messages were sent again after a reconnect, and how often: a broker that delivers each copy is not to blame.
+#[derive(Debug, Default)]
+pub struct Resent {
+    copies: Mutex<HashMap<(u32, u64), u32>>,
+}
+
+impl Resent {
+    /// A message is sent once more.
+    pub fn add(&self, flow: u32, number: u64) {
+        *self.copies.lock().entry((flow, number)).or_default() += 1;
+    }
+
+    /// How often a message was sent after the first time.
+    pub fn of(&self, flow: u32, number: u64) -> u32 {
+        self.copies.lock().get(&(flow, number)).copied().unwrap_or(0)
+    }
 }
 
 /// The last number of each flow on one connection.
@@ -142,20 +189,36 @@ pub struct Order {
 }
 
 impl Stream {
-    /// Takes in a delivery on a connection; false if it is a duplicate.
-    pub fn take(&mut self, order: &mut Order, flow: u32, number: u64) -> bool {
+    /// Takes in a delivery on a connection; `copies` says how many further ones the generator itself is the reason for.
+    pub fn take(&mut self, order: &mut Order, flow: u32, number: u64, copies: impl FnOnce() -> u32) -> Taken {
         self.delivered += 1;
-        let new = self.seen.entry(flow).or_default().insert(number);
-        if !new {
-            self.duplicates += 1;
-            return false;
+        if !self.seen.entry(flow).or_default().insert(number) {
+            return self.take_again(flow, number, copies());
         }
         let last = order.last.entry(flow).or_insert(number);
         if number < *last {
             self.out_of_order += 1;
         }
         *last = number.max(*last);
-        true
+        Taken::First
+    }
+
+    fn take_again(&mut self, flow: u32, number: u64, copies: u32) -> Taken {
+        if copies > 0 {
+            let came = self.copies.entry((flow, number)).or_default();
+            if *came < copies {
+                *came += 1;
+                self.repeated += 1;
+                return Taken::Repeated;
+            }
+        }
+        self.duplicates += 1;
+        Taken::Duplicate
+    }
+
+    /// The number after the last one of a flow that it has got.
+    pub fn next_of(&self, flow: u32) -> u64 {
+        self.seen.get(&flow).and_then(Numbers::last).map_or(0, |last| last + 1)
     }
 
     /// Compares with what was accepted of a flow that this stream should have got.
@@ -228,7 +291,7 @@ mod tests {
     fn drops_repeats_and_swaps_are_told_apart() {
         let (mut stream, mut order) = (Stream::default(), Order::default());
         for number in [0, 1, 3, 2, 2, 6, 5] {
-            stream.take(&mut order, 9, number);
+            stream.take(&mut order, 9, number, || 0);
         }
         assert_eq!((stream.delivered, stream.duplicates, stream.out_of_order), (7, 1, 2));
         let accepted = numbers((0..9).filter(|number| *number != 6));
@@ -244,13 +307,23 @@ mod tests {
     }
 
     #[test]
+    fn copies_that_the_generator_sent_are_not_the_brokers_duplicates() {
+        let (mut stream, mut order, resent) = (Stream::default(), Order::default(), Resent::default());
+        resent.add(3, 7);
+        let taken = [7, 7, 7, 8, 8].map(|number| stream.take(&mut order, 3, number, || resent.of(3, number)));
+        use Taken::{Duplicate, First, Repeated};
+        assert_eq!(taken, [First, Repeated, Duplicate, First, Duplicate]);
+        assert_eq!((stream.delivered, stream.repeated, stream.duplicates), (5, 1, 2));
+    }
+
+    #[test]
     fn order_is_that_of_a_connection() {
         let mut stream = Stream::default();
         let (mut one, mut other) = (Order::default(), Order::default());
-        stream.take(&mut one, 0, 5);
-        stream.take(&mut other, 0, 2);
+        stream.take(&mut one, 0, 5, || 0);
+        stream.take(&mut other, 0, 2, || 0);
         assert_eq!(stream.out_of_order, 0);
-        stream.take(&mut other, 0, 1);
+        stream.take(&mut other, 0, 1, || 0);
         assert_eq!(stream.out_of_order, 1);
     }
 
@@ -262,6 +335,7 @@ mod tests {
             assert_eq!(within, numbers(first..=last), "{first} to {last}");
         }
         assert_eq!(numbers(0..9).within(&Numbers::default()).count(), 0);
+        assert_eq!(numbers([3, 64, 70]).count_within(&(4..9000)), 2);
     }
 
     #[test]

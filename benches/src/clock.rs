@@ -3,8 +3,7 @@
 //! The runtime's own timers count whole milliseconds. That would show up as a millisecond of latency in every message
 //! that a paced device sends, so a thread of its own wakes those who wait.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -32,14 +31,14 @@ struct Shared {
 
 #[derive(Default)]
 struct Waits {
-    heap: BinaryHeap<Reverse<Wait>>,
+    /// By time, and by the order of asking.
+    all: BTreeMap<Key, Waker>,
+    asked: u64,
     closed: bool,
 }
 
-struct Wait {
-    due: Nanos,
-    waker: Waker,
-}
+/// When a wait ends, and which one of those that end then it is.
+type Key = (Nanos, u64);
 
 impl Clock {
     /// Starts a clock at 0.
@@ -72,14 +71,26 @@ impl Clock {
         self.shared.changed.notify_one();
     }
 
-    fn wake_at(&self, due: Nanos, waker: Waker) {
+    /// How many wait now.
+    pub fn waiting(&self) -> usize {
+        self.shared.waits.lock().all.len()
+    }
+
+    fn wake_at(&self, due: Nanos, waker: Waker) -> Key {
         let mut waits = self.shared.waits.lock();
-        let first = waits.heap.peek().is_none_or(|Reverse(wait)| due < wait.due);
-        waits.heap.push(Reverse(Wait { due, waker }));
+        let first = waits.all.first_key_value().is_none_or(|((next, _), _)| due < *next);
+        waits.asked += 1;
+        let key = (due, waits.asked);
+        waits.all.insert(key, waker);
         drop(waits);
         if first {
             self.shared.changed.notify_one();
         }
+        key
+    }
+
+    fn forget(&self, key: Key) {
+        self.shared.waits.lock().all.remove(&key);
     }
 }
 
@@ -88,7 +99,7 @@ pub struct Sleep<'a> {
     clock: &'a Clock,
     due: Nanos,
     /// Who is woken, so that being polled again without need costs nothing.
-    waits: Option<Waker>,
+    waits: Option<(Key, Waker)>,
 }
 
 impl Future for Sleep<'_> {
@@ -98,33 +109,24 @@ impl Future for Sleep<'_> {
         if self.due <= self.clock.now() {
             return Poll::Ready(());
         }
-        if self.due != Nanos::MAX
-            && !self.waits.as_ref().is_some_and(|waker| waker.will_wake(context.waker()))
-        {
-            self.waits = Some(context.waker().clone());
-            self.clock.wake_at(self.due, context.waker().clone());
+        let is_known = self.waits.as_ref().is_some_and(|(_, waker)| waker.will_wake(context.waker()));
+        if self.due != Nanos::MAX && !is_known {
+            if let Some((key, _)) = self.waits.take() {
+                self.clock.forget(key);
+            }
+            let key = self.clock.wake_at(self.due, context.waker().clone());
+            self.waits = Some((key, context.waker().clone()));
         }
         Poll::Pending
     }
 }
 
-impl PartialEq for Wait {
-    fn eq(&self, other: &Self) -> bool {
-        self.due == other.due
-    }
-}
-
-impl Eq for Wait {}
-
-impl PartialOrd for Wait {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Wait {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.due.cmp(&other.due)
+impl Drop for Sleep<'_> {
+    fn drop(&mut self) {
+        // A busy connection gives up thousands of waits a second long before they end.
+        if let Some((key, _)) = self.waits.take() {
+            self.clock.forget(key);
+        }
     }
 }
 
@@ -133,8 +135,8 @@ fn wake(start: Instant, shared: &Shared) {
     let mut waits = shared.waits.lock();
     while !waits.closed {
         let now = start.elapsed().as_nanos() as Nanos;
-        while waits.heap.peek().is_some_and(|Reverse(wait)| wait.due <= now) {
-            due.extend(waits.heap.pop().map(|Reverse(wait)| wait.waker));
+        while waits.all.first_key_value().is_some_and(|((time, _), _)| *time <= now) {
+            due.extend(waits.all.pop_first().map(|(_, waker)| waker));
         }
         if !due.is_empty() {
             drop(waits);
@@ -142,7 +144,7 @@ fn wake(start: Instant, shared: &Shared) {
             waits = shared.waits.lock();
             continue;
         }
-        match waits.heap.peek().map(|Reverse(wait)| wait.due) {
+        match waits.all.first_key_value().map(|((time, _), _)| *time) {
             Some(next) => {
                 shared.changed.wait_until(&mut waits, start + Duration::from_nanos(next));
             }
@@ -176,6 +178,20 @@ mod tests {
             sleeper.await.unwrap();
         }
         assert_eq!(*order.lock(), [10, 20, 30]);
+        clock.close();
+    }
+
+    #[tokio::test]
+    async fn waits_that_are_given_up_are_forgotten() {
+        let clock = Clock::start().unwrap();
+        for _ in 0..100 {
+            tokio::select! {
+                biased;
+                () = clock.sleep_until(3600 * SECOND) => panic!("an hour has passed"),
+                () = tokio::task::yield_now() => {}
+            }
+        }
+        assert_eq!(clock.waiting(), 0);
         clock.close();
     }
 }

@@ -2,7 +2,13 @@
 //!
 //! The gateway's own codec is a server's, and a generator that shares it would not notice what it gets wrong.
 
+mod properties;
+mod write;
+
 use serde::{Deserialize, Serialize};
+
+use self::properties::{Properties, Property, REASON_STRING, RECEIVE_MAXIMUM};
+pub use self::write::{Connect, put_ack, put_connect, put_packet, put_subscribe, put_text, put_unsubscribe};
 
 /// The protocol version of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -35,15 +41,13 @@ pub mod kind {
     pub const DISCONNECT: u8 = 14;
 }
 
+/// The mark of a PUBLISH that was sent before, in its first byte.
+pub const AGAIN: u8 = 8;
+
 /// The packet that asks whether the other side is there.
 pub const PINGREQ: [u8; 2] = [kind::PINGREQ << 4, 0];
 /// The packet that says good-bye.
 pub const DISCONNECT: [u8; 2] = [kind::DISCONNECT << 4, 0];
-
-const RECEIVE_MAXIMUM: u8 = 0x21;
-const SESSION_EXPIRY: u8 = 0x11;
-const REASON_STRING: u8 = 0x1F;
-const USER_PROPERTY: u8 = 0x26;
 
 /// What was received makes no sense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -83,6 +87,8 @@ pub struct Message<'a> {
     pub qos: u8,
     /// Packet identifier; 0 with QoS 0.
     pub id: u16,
+    /// Whether it is marked as sent before.
+    pub again: bool,
     /// The topic.
     pub topic: &'a [u8],
     /// The payload.
@@ -100,7 +106,7 @@ pub fn message<'a>(packet: &Packet<'a>, version: Version) -> Result<Message<'a>,
     if version == Version::V5 {
         (_, rest) = properties(rest)?;
     }
-    Ok(Message { qos, id, topic, payload: rest })
+    Ok(Message { qos, id, again: packet.first & AGAIN != 0, topic, payload: rest })
 }
 
 /// An acknowledgement of any kind.
@@ -168,103 +174,6 @@ pub fn suback<'a>(packet: &Packet<'a>, version: Version) -> Result<&'a [u8], Mal
     if version == Version::V5 { Ok(properties(rest)?.1) } else { Ok(rest) }
 }
 
-/// What a client asks for when it connects.
-#[derive(Debug, Clone, Copy)]
-pub struct Connect<'a> {
-    /// The protocol.
-    pub version: Version,
-    /// The client's name.
-    pub client: &'a str,
-    /// User name and password, if any.
-    pub login: Option<(&'a str, &'a str)>,
-    /// Seconds.
-    pub keep_alive: u16,
-    /// Whether the session outlives the connection.
-    pub persistent: bool,
-    /// Messages that may be in flight towards the client (MQTT 5).
-    pub receive_maximum: Option<u16>,
-}
-
-/// Writes CONNECT.
-pub fn put_connect(connect: &Connect<'_>, to: &mut Vec<u8>) {
-    let mut body = vec![0, 4, b'M', b'Q', b'T', b'T'];
-    body.push(if connect.version == Version::V5 { 5 } else { 4 });
-    body.push(u8::from(!connect.persistent) << 1 | if connect.login.is_some() { 0xC0 } else { 0 });
-    body.extend(connect.keep_alive.to_be_bytes());
-    if connect.version == Version::V5 {
-        let mut properties = Vec::new();
-        if connect.persistent {
-            properties.push(SESSION_EXPIRY);
-            properties.extend(3600u32.to_be_bytes());
-        }
-        if let Some(maximum) = connect.receive_maximum {
-            properties.push(RECEIVE_MAXIMUM);
-            properties.extend(maximum.max(1).to_be_bytes());
-        }
-        put_varint(properties.len(), &mut body);
-        body.extend(properties);
-    }
-    put_text(connect.client, &mut body);
-    if let Some((user, password)) = connect.login {
-        put_text(user, &mut body);
-        put_text(password, &mut body);
-    }
-    put_packet(kind::CONNECT << 4, &body, to);
-}
-
-/// Writes SUBSCRIBE.
-pub fn put_subscribe(version: Version, id: u16, filters: &[(&str, u8)], to: &mut Vec<u8>) {
-    let mut body = id.to_be_bytes().to_vec();
-    if version == Version::V5 {
-        body.push(0);
-    }
-    for (filter, qos) in filters {
-        put_text(filter, &mut body);
-        body.push(*qos);
-    }
-    put_packet(kind::SUBSCRIBE << 4 | 2, &body, to);
-}
-
-/// Writes UNSUBSCRIBE.
-pub fn put_unsubscribe(version: Version, id: u16, filter: &str, to: &mut Vec<u8>) {
-    let mut body = id.to_be_bytes().to_vec();
-    if version == Version::V5 {
-        body.push(0);
-    }
-    put_text(filter, &mut body);
-    put_packet(kind::UNSUBSCRIBE << 4 | 2, &body, to);
-}
-
-/// Writes PUBACK, PUBREC, PUBREL or PUBCOMP.
-pub fn put_ack(kind: u8, id: u16, to: &mut Vec<u8>) {
-    let flags = if kind == kind::PUBREL { 2 } else { 0 };
-    let [high, low] = id.to_be_bytes();
-    to.extend([kind << 4 | flags, 2, high, low]);
-}
-
-/// Writes any packet.
-pub fn put_packet(first: u8, body: &[u8], to: &mut Vec<u8>) {
-    to.push(first);
-    put_varint(body.len(), to);
-    to.extend_from_slice(body);
-}
-
-/// Writes a text with its length.
-pub fn put_text(text: &str, to: &mut Vec<u8>) {
-    // Scenario files are checked: no name, topic or filter is longer than this.
-    let bytes = &text.as_bytes()[..text.len().min(u16::MAX.into())];
-    to.extend((bytes.len() as u16).to_be_bytes());
-    to.extend_from_slice(bytes);
-}
-
-fn put_varint(mut number: usize, to: &mut Vec<u8>) {
-    while number > 127 {
-        to.push((number & 127) as u8 | 128);
-        number >>= 7;
-    }
-    to.push(number as u8);
-}
-
 /// A variable-length number and the bytes that it took; none if it is not complete.
 fn varint(bytes: &[u8]) -> Result<Option<(usize, usize)>, Malformed> {
     let mut number = 0;
@@ -291,54 +200,6 @@ fn text(bytes: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
 fn properties(bytes: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
     let (length, used) = varint(bytes)?.ok_or(Malformed)?;
     bytes[used..].split_at_checked(length).ok_or(Malformed)
-}
-
-enum Property<'a> {
-    Number(u8, u32),
-    Text(u8, &'a [u8]),
-    User(&'a [u8], &'a [u8]),
-}
-
-/// Properties one after the other; ends at the first that makes no sense.
-struct Properties<'a>(&'a [u8]);
-
-impl<'a> Properties<'a> {
-    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn number(&mut self, length: usize) -> Option<u32> {
-        let bytes = self.take(length)?;
-        Some(bytes.iter().fold(0, |number, byte| number << 8 | u32::from(*byte)))
-    }
-
-    fn text(&mut self) -> Option<&'a [u8]> {
-        let length = self.number(2)?;
-        self.take(length as usize)
-    }
-}
-
-impl<'a> Iterator for Properties<'a> {
-    type Item = Property<'a>;
-
-    fn next(&mut self) -> Option<Property<'a>> {
-        let id = self.take(1)?[0];
-        Some(match id {
-            0x01 | 0x17 | 0x19 | 0x24 | 0x25 | 0x28..=0x2A => Property::Number(id, self.number(1)?),
-            0x13 | 0x21..=0x23 => Property::Number(id, self.number(2)?),
-            0x02 | 0x11 | 0x18 | 0x27 => Property::Number(id, self.number(4)?),
-            0x0B => {
-                let (value, used) = varint(self.0).ok()??;
-                self.take(used)?;
-                Property::Number(id, value as u32)
-            }
-            0x03 | 0x08 | 0x09 | 0x12 | 0x15 | 0x16 | 0x1A | 0x1C | 0x1F => Property::Text(id, self.text()?),
-            USER_PROPERTY => Property::User(self.text()?, self.text()?),
-            _ => return None,
-        })
-    }
 }
 
 #[cfg(test)]

@@ -1,20 +1,23 @@
 //! A consumer: takes all at once, or processes one message at a time and acknowledges it afterwards.
 
+mod intake;
 mod worker;
 
 use std::collections::HashSet;
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
-use tidegate_control::random::{Random, Seeded};
+use tidegate_control::random::Seeded;
 
 use self::worker::Worker;
-use crate::check::{Order, Stamp};
+pub(crate) use self::worker::speed;
+use crate::backoff;
+use crate::check::Order;
 use crate::clock::{Nanos, SECOND};
-use crate::codec::{self, Packet, Version, kind};
+use crate::codec::{self, Version};
 use crate::link::Link;
 use crate::scenario::Consumers;
-use crate::stats::add;
+use crate::stats::Took;
 use crate::world::{Shared, Stage, Wants, Wishes};
 
 /// Bytes read at a time by a consumer that takes all at once.
@@ -36,6 +39,10 @@ struct Item {
     id: u16,
     /// Not a message of this run: to be acknowledged, not to be counted.
     foreign: bool,
+    /// When it was read, and later when it was begun with.
+    taken: Nanos,
+    /// The broker says that it has sent it before, in the session that this connection goes on with.
+    again: bool,
 }
 
 /// A consumer.
@@ -54,9 +61,13 @@ pub struct Consumer {
     unreleased: HashSet<u16>,
     number: usize,
     random: Seeded,
+    /// Connections before this one.
+    connections: u64,
+    /// Whether it was granted less than it asked for.
+    downgraded: bool,
     // Buffers, kept for their memory.
     items: Vec<Item>,
-    latencies: Vec<(u16, Nanos)>,
+    latencies: Vec<Took>,
     acks: Vec<u8>,
 }
 
@@ -104,6 +115,8 @@ impl Consumer {
             wishes,
             number,
             random,
+            connections: 0,
+            downgraded: false,
         }
     }
 
@@ -115,13 +128,11 @@ impl Consumer {
                 self.wait_for_wish().await;
                 continue;
             }
-            match self.open().await {
-                Some(link) => {
-                    failures = 0;
-                    self.serve(link).await;
-                }
-                None => failures += 1,
-            }
+            let served = match self.open().await {
+                Some(link) => self.serve(link).await,
+                None => false,
+            };
+            failures = if served { 0 } else { failures.saturating_add(1) };
             self.back_off(failures).await;
         }
     }
@@ -137,12 +148,11 @@ impl Consumer {
     }
 
     async fn back_off(&mut self, failures: u32) {
-        if failures > 0 && self.stage() < Stage::Quit {
-            let settings = &self.world.scenario.connect;
-            let longest = (settings.backoff * 2f64.powi(failures as i32)).min(settings.backoff_max);
-            let wait = (self.random.uniform() * longest).max(0.01);
-            let clock = self.world.clock.clone();
-            let until = clock.now() + (wait * SECOND as f64) as Nanos;
+        let wait = backoff::wait(&self.world.scenario.connect, failures, &mut self.random);
+        let clock = self.world.clock.clone();
+        let until = clock.now() + wait;
+        // Wishes other than to go don't make a consumer impatient.
+        while clock.now() < until && self.stage() < Stage::Quit && self.stage() > Stage::Away {
             tokio::select! {
                 () = clock.sleep_until(until) => {}
                 () = self.wait_for_wish() => {}
@@ -167,7 +177,9 @@ impl Consumer {
         }
     }
 
-    async fn serve(&mut self, mut link: Link) {
+    /// Serves one connection; false if it was lost soon.
+    async fn serve(&mut self, mut link: Link) -> bool {
+        let begun = self.world.clock.now();
         let filters = [(self.subscription.as_str(), self.settings.qos)];
         codec::put_subscribe(self.version, 1, &filters, &mut link.output);
         self.order = Order::default();
@@ -186,11 +198,16 @@ impl Consumer {
         if self.stage() != Stage::Quit && self.settings.group.is_none() && !self.settings.persistent {
             self.world.recipients[self.recipient].always_there.store(false, Relaxed);
         }
+        self.connections += 1;
         match end {
             End::Wished => link.close().await,
             End::Dropped => drop(link),
-            End::Lost(error) => self.world.lost(&self.client, &error),
+            End::Lost(error) => {
+                self.world.lost(&self.client, &error);
+                return backoff::has_lasted(&self.world.scenario.connect, self.world.clock.now() - begun);
+            }
         }
+        true
     }
 
     async fn converse(&mut self, link: &mut Link, standing: &mut Standing) -> End {
@@ -256,21 +273,13 @@ impl Consumer {
         if self.world.draining.load(Relaxed) {
             if let Some(mut worker) = self.worker.take() {
                 link.set_chunk(LARGE);
-                worker.forget_into(&mut self.items);
-                self.take_all(link, now);
+                worker.forget_into(&mut self.items, now);
+                self.count(link);
             }
             return Nanos::MAX;
         }
         let Some(worker) = &mut self.worker else { return self.stalled_until(now) };
-        let world = &self.world;
-        let wake = worker.work(world, now, &mut self.items, |item, taken| {
-            if !item.foreign {
-                let latency = taken.saturating_sub(item.intended);
-                self.latencies.push((world.flows[item.flow as usize].class, latency));
-            }
-        });
-        world.latencies.record(self.number, &self.latencies);
-        self.latencies.clear();
+        let wake = worker.work(&self.world, now, &mut self.items);
         self.count(link);
         wake
     }
@@ -282,104 +291,5 @@ impl Consumer {
         }
         worker::next_change(&self.settings.speed, self.world.share(now))
             .map_or(Nanos::MAX, |at| self.world.time_of(at))
-    }
-
-    fn handle(&mut self, link: &mut Link, standing: &mut Standing) -> io::Result<()> {
-        let mut refused = None;
-        let version = self.version;
-        let parting = self.world.clock.now() + PARTING;
-        while let Some(packet) = link.packet()? {
-            match packet.kind() {
-                kind::PUBLISH => self.receive(&packet)?,
-                kind::PUBREL => {
-                    let id = codec::ack(&packet, version).map_err(io::Error::other)?.id;
-                    self.unreleased.remove(&id);
-                    codec::put_ack(kind::PUBCOMP, id, &mut self.acks);
-                }
-                kind::SUBACK if *standing == Standing::Subscribing => {
-                    let codes = codec::suback(&packet, version).map_err(io::Error::other)?;
-                    refused = codes.iter().find(|code| **code >= 0x80).copied();
-                    *standing = Standing::Subscribed;
-                    if refused.is_none() {
-                        self.world.counts.consumers.fetch_add(1, Relaxed);
-                    }
-                }
-                kind::UNSUBACK => *standing = Standing::Unsubscribed { until: parting },
-                _ => {}
-            }
-        }
-        if let Some(code) = refused {
-            *standing = Standing::Subscribing;
-            let message =
-                format!("the target refused the subscription {} with code {code:#04x}", self.subscription);
-            *self.world.fatal.lock() = Some(message.clone());
-            return Err(io::Error::other(message));
-        }
-        link.output.append(&mut self.acks);
-        let now = self.world.clock.now();
-        match &mut self.worker {
-            Some(worker) => worker.receive(self.items.drain(..), now),
-            None => self.take_all(link, now),
-        }
-        Ok(())
-    }
-
-    /// Puts one message among the items.
-    fn receive(&mut self, packet: &Packet<'_>) -> io::Result<()> {
-        let message = codec::message(packet, self.version).map_err(io::Error::other)?;
-        if message.qos == 2 && !self.unreleased.insert(message.id) {
-            // Known already: only the answer was lost.
-            codec::put_ack(kind::PUBREC, message.id, &mut self.acks);
-            return Ok(());
-        }
-        let stamp = Stamp::read(message.payload);
-        let known = stamp.filter(|stamp| stamp.run == self.world.run && self.world.sent.knows(stamp));
-        let (qos, id) = (message.qos, message.id);
-        self.items.push(match known {
-            Some(Stamp { flow, number, intended, .. }) => {
-                Item { flow, number, intended, qos, id, foreign: false }
-            }
-            None => Item { flow: 0, number: 0, intended: 0, qos, id, foreign: true },
-        });
-        Ok(())
-    }
-
-    /// Takes all items at this time.
-    fn take_all(&mut self, link: &mut Link, now: Nanos) {
-        for item in self.items.iter().filter(|item| !item.foreign) {
-            let class = self.world.flows[item.flow as usize].class;
-            self.latencies.push((class, now.saturating_sub(item.intended)));
-        }
-        self.world.latencies.record(self.number, &self.latencies);
-        self.latencies.clear();
-        self.count(link);
-    }
-
-    /// Counts all items as delivered and acknowledges them.
-    fn count(&mut self, link: &mut Link) {
-        if self.items.is_empty() {
-            return;
-        }
-        let (mut delivered, mut first, mut foreign) = (0, 0, 0);
-        let mut stream = self.world.recipients[self.recipient].stream.lock();
-        for item in &self.items {
-            if item.foreign {
-                foreign += 1;
-            } else {
-                delivered += 1;
-                first += u64::from(stream.take(&mut self.order, item.flow, item.number));
-            }
-        }
-        drop(stream);
-        for item in self.items.drain(..) {
-            match item.qos {
-                1 => codec::put_ack(kind::PUBACK, item.id, &mut link.output),
-                2 => codec::put_ack(kind::PUBREC, item.id, &mut link.output),
-                _ => {}
-            }
-        }
-        add(&self.world.counts.delivered, delivered);
-        add(&self.world.counts.foreign, foreign);
-        add(&self.world.ledgers[self.set].done, first);
     }
 }

@@ -1,17 +1,24 @@
 //! A device that publishes: at its own pace (open loop) or as fast as it is let (closed loop).
 
+mod blame;
+mod pace;
 mod packets;
+mod traffic;
 
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
 use tidegate_control::random::{Random, Seeded};
 
+use self::blame::Blame;
+use self::pace::Schedule;
 use self::packets::{Template, Window};
-use crate::check::{Numbers, Stamp};
+use crate::backoff;
+use crate::check::Numbers;
 use crate::clock::{Nanos, SECOND};
-use crate::codec::{self, Version, kind};
+use crate::codec::{self, Version};
 use crate::follow::{self, Advice};
+use crate::intents::{Intents, Unsent};
 use crate::link::Link;
 use crate::scenario::Class;
 use crate::stats::add;
@@ -37,7 +44,20 @@ pub struct Done {
     /// Messages refused.
     pub refused: u64,
     /// What was accepted of its flows, from the first one on.
-    pub flows: (u32, Vec<Numbers>),
+    pub flows: (u32, Vec<Sending>),
+    /// What was due and never sent.
+    pub unsent: Vec<Unsent>,
+}
+
+/// What became of the messages of one flow, as its device knows it.
+#[derive(Default)]
+pub struct Sending {
+    /// Accepted by the broker.
+    pub accepted: Numbers,
+    /// Refused by the broker.
+    pub refused: Numbers,
+    /// When they were meant to be sent; nothing if nobody waits for them.
+    pub intents: Intents,
 }
 
 /// A device.
@@ -49,7 +69,7 @@ pub struct Device {
     client: String,
     first_flow: u32,
     templates: Vec<Template>,
-    accepted: Vec<Numbers>,
+    flows: Vec<Sending>,
     turn: usize,
     wishes: Wishes,
     random: Seeded,
@@ -57,20 +77,16 @@ pub struct Device {
     /// QoS 0: messages in the output with the place where they end.
     unwritten: Vec<(usize, u32, u64)>,
     schedule: Option<Schedule>,
+    blame: Blame,
+    /// When it last sent something.
+    batch_at: Nanos,
+    unsent: Vec<Unsent>,
     advice: Option<Advice>,
     /// The rate that is in use, as it was added to the sum of all.
     announced: u64,
     sent: u64,
     accepted_count: u64,
     refused: u64,
-}
-
-/// When an open loop sends next.
-#[derive(Debug, Clone, Copy)]
-struct Schedule {
-    due: Nanos,
-    /// The message before.
-    last: Nanos,
 }
 
 /// Why a connection ended.
@@ -94,13 +110,16 @@ impl Device {
         let listens = settings.follows && !random.chance(settings.deaf);
         Self {
             templates: topics.map(|topic| Template::new(&settings, version, topic)).collect(),
-            accepted: flows.map(|_| Numbers::default()).collect(),
+            flows: flows.map(|_| sending(world.scenario.duration)).collect(),
             window: Window::new(settings.window),
             client: settings.client_id(index),
             world: world.clone(),
             advice: listens.then(Advice::new),
             unwritten: Vec::new(),
             schedule: None,
+            blame: Blame::default(),
+            batch_at: 0,
+            unsent: Vec::new(),
             announced: 0,
             turn: 0,
             sent: 0,
@@ -117,30 +136,30 @@ impl Device {
 
     /// Does what is wished until it is to quit.
     pub async fn run(mut self) -> Done {
-        let mut failures = 0;
+        let mut failures: u32 = 0;
         while self.stage() != Stage::Quit {
             let finished = self.stage() == Stage::Finish && self.window.in_flight() == 0;
             if self.stage() == Stage::Away || finished {
-                self.schedule = None;
+                self.leave_off(true);
                 self.wait_for_wish().await;
                 continue;
             }
-            match self.open().await {
-                Some((link, maximum)) => {
-                    failures = 0;
-                    self.serve(link, maximum).await;
-                }
-                None => failures += 1,
-            }
+            let served = match self.open().await {
+                Some((link, maximum)) => self.serve(link, maximum).await,
+                None => false,
+            };
+            failures = if served { 0 } else { failures.saturating_add(1) };
             self.back_off(failures).await;
         }
+        self.leave_off(true);
         add(&self.world.counts.in_flight, 0u64.wrapping_sub(self.window.in_flight()));
         Done {
             class: self.class,
             sent: self.sent,
             accepted: self.accepted_count,
             refused: self.refused,
-            flows: (self.first_flow, self.accepted),
+            flows: (self.first_flow, self.flows),
+            unsent: self.unsent,
         }
     }
 
@@ -156,13 +175,11 @@ impl Device {
     }
 
     async fn back_off(&mut self, failures: u32) {
-        let settings = &self.world.scenario.connect;
-        let longest = (settings.backoff * 2f64.powi(failures as i32)).min(settings.backoff_max);
-        let wait = self.random.uniform() * longest;
-        let wait = if failures > 0 { wait.max(0.01) } else { wait };
-        if wait > 0.0 && self.stage() < Stage::Quit && self.stage() > Stage::Away {
-            let until = self.world.clock.now() + (wait * SECOND as f64) as Nanos;
-            let clock = self.world.clock.clone();
+        let wait = backoff::wait(&self.world.scenario.connect, failures, &mut self.random);
+        let clock = self.world.clock.clone();
+        let until = clock.now() + wait;
+        // Wishes other than to go don't make a device impatient.
+        while clock.now() < until && self.stage() < Stage::Quit && self.stage() > Stage::Away {
             tokio::select! {
                 () = clock.sleep_until(until) => {}
                 () = self.wait_for_wish() => {}
@@ -183,7 +200,9 @@ impl Device {
         }
     }
 
-    async fn serve(&mut self, mut link: Link, maximum: u16) {
+    /// Serves one connection; false if it was lost soon.
+    async fn serve(&mut self, mut link: Link, maximum: u16) -> bool {
+        let begun = self.world.clock.now();
         self.window.limit(maximum);
         if self.advice.is_some() {
             let topics = follow::topics(PREFIX, &self.settings.name, &self.client);
@@ -199,12 +218,17 @@ impl Device {
         if self.advice.is_some() {
             self.world.counts.followers.fetch_sub(1, Relaxed);
         }
-        self.settle_written(link.written);
+        self.settle_written(if link.is_written() { usize::MAX } else { link.written });
+        self.blame.hold(self.world.clock.now());
         match end {
             End::Wished => link.close().await,
             End::Dropped => drop(link),
-            End::Lost(error) => self.world.lost(&self.client, &error),
+            End::Lost(error) => {
+                self.world.lost(&self.client, &error);
+                return backoff::has_lasted(&self.world.scenario.connect, self.world.clock.now() - begun);
+            }
         }
+        true
     }
 
     async fn converse(&mut self, link: &mut Link) -> End {
@@ -224,6 +248,8 @@ impl Device {
             let now = clock.now();
             if wish.stage == Stage::Active {
                 self.produce(link, now);
+            } else {
+                self.leave_off(!self.has_room(link));
             }
             if now >= ping && keep_alive > 0 {
                 link.output.extend_from_slice(&codec::PINGREQ);
@@ -262,191 +288,8 @@ impl Device {
             self.window.has_room() && link.output.len() < BATCH
         }
     }
-
-    fn produce(&mut self, link: &mut Link, now: Nanos) {
-        if self.settings.rate.is_some() {
-            self.adjust_schedule(now);
-        }
-        if !self.has_room(link) {
-            return;
-        }
-        // Whether the broker held this device up since the batch before: a full socket or a full window.
-        let held = std::mem::take(&mut link.blocked) | self.window.was_full();
-        let (mut count, mut first, mut room) = (0, None, true);
-        while room {
-            let Some(intended) = self.next_intended(now) else { break };
-            first.get_or_insert(intended);
-            self.put(link, intended);
-            count += 1;
-            room = link.output.len() < BATCH && (self.settings.qos == 0 || self.window.has_room());
-        }
-        if count == 0 {
-            return;
-        }
-        self.sent += count;
-        add(&self.world.counts.sent, count);
-        add(&self.world.counts.writes, 1);
-        add(&self.world.counts.blocked, u64::from(held));
-        let late = now.saturating_sub(first.unwrap_or(now));
-        if !held && late > LATE {
-            add(&self.world.counts.late, count);
-            self.world.counts.latest.fetch_max(late, Relaxed);
-        }
-    }
-
-    /// The time for which the next message is meant, if it has come.
-    fn next_intended(&mut self, now: Nanos) -> Option<Nanos> {
-        let Some(schedule) = self.schedule else { return Some(now) };
-        if schedule.due > now {
-            return None;
-        }
-        let step = self.step(now);
-        self.schedule = Some(Schedule { last: schedule.due, due: schedule.due.saturating_add(step) });
-        Some(schedule.due)
-    }
-
-    fn step(&mut self, now: Nanos) -> Nanos {
-        let own = self.settings.rate.unwrap_or(1.0);
-        let rate = self.advice.as_ref().map_or(own, |advice| advice.rate(own, now));
-        let off = 1.0 + self.settings.jitter * self.random.uniform_in(-1.0, 1.0);
-        (off * SECOND as f64 / rate.max(1e-9)) as Nanos
-    }
-
-    /// Starts the schedule, and moves the next message when the advice has changed.
-    fn adjust_schedule(&mut self, now: Nanos) {
-        let own = self.settings.rate.unwrap_or(1.0);
-        let Some(schedule) = self.schedule else {
-            let first = self.random.uniform() * self.settings.spread / own;
-            let due = now + (first * SECOND as f64) as Nanos;
-            self.schedule = Some(Schedule { last: now, due });
-            self.announce_rate(own);
-            return;
-        };
-        let Some(advice) = &self.advice else { return };
-        let rate = advice.rate(own, now);
-        if (rate * 1000.0) as u64 != self.announced {
-            self.announce_rate(rate);
-            let due = schedule.last.saturating_add((SECOND as f64 / rate.max(1e-9)) as Nanos);
-            // Faster again: from now on, without a burst for the time that was slow.
-            self.schedule = Some(Schedule { due: due.max(now.min(schedule.due)), ..schedule });
-        }
-    }
-
-    /// Keeps the sum of the rates of all devices that follow.
-    fn announce_rate(&mut self, rate: f64) {
-        if self.advice.is_some() {
-            let rate = (rate * 1000.0) as u64;
-            self.world.counts.followed.fetch_add(rate.wrapping_sub(self.announced), Relaxed);
-            self.announced = rate;
-        }
-    }
-
-    fn put(&mut self, link: &mut Link, intended: Nanos) {
-        let turn = self.turn;
-        self.turn = (turn + 1) % self.templates.len();
-        let flow = self.first_flow + turn as u32;
-        let number = self.templates[turn].next();
-        self.world.sent.up_to(flow, number + 1);
-        let stamp = Stamp { run: self.world.run, flow, number, intended };
-        if self.settings.qos == 0 {
-            self.templates[turn].put(&stamp, 0, &mut link.output);
-            self.unwritten.push((link.output.len(), turn as u32, number));
-            return;
-        }
-        let id = self.window.take(turn as u32, number, intended);
-        self.templates[turn].put(&stamp, id, &mut link.output);
-        add(&self.world.counts.in_flight, 1);
-    }
-
-    /// After a reconnect: what was not acknowledged goes out once more.
-    fn send_again(&mut self, link: &mut Link) {
-        let again = self.window.unanswered();
-        let dropped = self.window.in_flight() - again.len() as u64;
-        add(&self.world.counts.in_flight, 0u64.wrapping_sub(dropped));
-        self.window.forget_released();
-        add(&self.world.counts.resent, again.len() as u64);
-        for (id, turn, number, intended) in again {
-            let stamp = Stamp { run: self.world.run, flow: self.first_flow + turn, number, intended };
-            self.templates[turn as usize].put(&stamp, id, &mut link.output);
-        }
-    }
-
-    fn handle(&mut self, link: &mut Link) -> io::Result<()> {
-        if link.output.is_empty() {
-            self.settle_written(usize::MAX);
-        }
-        let (mut accepted, mut answered) = (0, 0);
-        let mut releases = std::mem::take(&mut self.window.releases);
-        let version = self.version;
-        while let Some(packet) = link.packet()? {
-            match packet.kind() {
-                kind::PUBACK | kind::PUBREC | kind::PUBCOMP => {
-                    let ack = codec::ack(&packet, version).map_err(io::Error::other)?;
-                    if let (Some(advice), Some(rate)) = (&mut self.advice, ack.user_property("tide-rate")) {
-                        advice.on_ack(rate, self.world.clock.now());
-                    }
-                    let answer = self.window.answer(packet.kind(), ack.id, ack.reason);
-                    if let Some((turn, number)) = answer.accepted {
-                        accepted += u64::from(self.accept(turn, number));
-                    }
-                    self.refused += u64::from(answer.refused);
-                    add(&self.world.counts.refused, u64::from(answer.refused));
-                    answered += u64::from(answer.freed);
-                    if answer.release {
-                        codec::put_ack(kind::PUBREL, ack.id, &mut releases);
-                    }
-                }
-                kind::PUBLISH => {
-                    let message = codec::message(&packet, version).map_err(io::Error::other)?;
-                    let (topic, payload) = (message.topic, message.payload);
-                    hear(&mut self.advice, topic, payload, self.world.clock.now());
-                    if let Some(advice) = &self.advice {
-                        *self.world.phase.lock() = advice.phase();
-                    }
-                }
-                _ => {}
-            }
-        }
-        link.output.extend_from_slice(&releases);
-        releases.clear();
-        self.window.releases = releases;
-        add(&self.world.counts.in_flight, 0u64.wrapping_sub(answered));
-        self.accepted_count += accepted;
-        add(&self.world.counts.accepted, accepted);
-        Ok(())
-    }
-
-    /// QoS 0: what is with the kernel counts as accepted; the rest never went out, and is not owed to anybody.
-    fn settle_written(&mut self, written: usize) {
-        let mut count = 0;
-        for (end, turn, number) in std::mem::take(&mut self.unwritten) {
-            if end <= written {
-                count += u64::from(self.accept(turn, number));
-            }
-        }
-        self.accepted_count += count;
-        add(&self.world.counts.accepted, count);
-    }
-
-    fn accept(&mut self, turn: u32, number: u64) -> bool {
-        let new = self.accepted[turn as usize].insert(number);
-        if new {
-            for (set, count) in &self.world.flows[(self.first_flow + turn) as usize].owed {
-                add(&self.world.ledgers[usize::from(*set)].owed, u64::from(*count));
-            }
-        }
-        new
-    }
 }
 
-/// Takes in a message on one of the topics of the gateway's advice.
-fn hear(advice: &mut Option<Advice>, topic: &[u8], payload: &[u8], now: Nanos) {
-    let Some(advice) = advice else { return };
-    let Some(rest) = topic.strip_prefix(PREFIX.as_bytes()) else { return };
-    match rest {
-        b"/rate" => advice.on_message(0, payload, now),
-        _ if rest.starts_with(b"/rate/class/") => advice.on_message(1, payload, now),
-        _ if rest.starts_with(b"/rate/client/") => advice.on_message(2, payload, now),
-        _ => {}
-    }
+fn sending(duration: f64) -> Sending {
+    Sending { intents: Intents::new(duration), ..Sending::default() }
 }

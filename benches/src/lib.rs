@@ -3,6 +3,7 @@
 //! Most people run the `tidegate-bench` command. [`scenario`] says what is run, [`run`] runs it, [`record`] is what it
 //! leaves behind, [`compare`] puts brokers side by side and [`report`] writes it up.
 
+mod backoff;
 pub mod check;
 pub mod cli;
 pub mod clock;
@@ -11,6 +12,7 @@ pub mod compare;
 mod consumer;
 mod device;
 pub mod follow;
+pub mod intents;
 pub mod link;
 pub mod peers;
 pub mod process;

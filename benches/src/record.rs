@@ -45,7 +45,9 @@ pub struct Run {
     pub totals: Totals,
     /// Means over the measured part.
     pub rates: Rates,
-    /// From the intended time of sending until a consumer takes the message, in the measured part.
+    /// From the intended time of sending until a consumer takes the message, for those that were meant to be sent in the
+    /// measured part, whenever they came. What had not come or not even been sent in the end counts with the time that it
+    /// had waited until then.
     pub latency: Latency,
     /// The distribution behind it.
     pub percentiles: Vec<Percentile>,
@@ -92,8 +94,8 @@ pub struct Machine {
 /// Messages counted.
 ///
 /// A message goes to every consumer and to every shared group whose filter matches, so `delivered` may be larger than
-/// `sent`. `expected = delivered - duplicates - unaccepted + lost`, where `unaccepted` were delivered though the broker
-/// never acknowledged them.
+/// `sent`. `expected = delivered - duplicates - repeated - unaccepted + lost`, where `unaccepted` were delivered though the
+/// broker never acknowledged them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Totals {
     /// Begun to send, without repetitions after a reconnect.
@@ -106,12 +108,22 @@ pub struct Totals {
     pub resent: u64,
     /// Deliveries owed for accepted messages: one for each matching consumer or group.
     pub expected: u64,
+    /// Messages that were due and could not be sent until the measured part was over, or their device went.
+    #[serde(default)]
+    pub unsent: u64,
+    /// Deliveries of messages that had been sent and had not come when waiting ended, after the last one that came.
+    #[serde(default)]
+    pub outstanding: u64,
     /// Deliveries, duplicates included.
     pub delivered: u64,
     /// Accepted, but never delivered to a consumer or group that should have had it.
     pub lost: u64,
-    /// Deliveries beyond the first to the same consumer or group.
+    /// Deliveries beyond the first to the same consumer or group for which the generator is no reason.
     pub duplicates: u64,
+    /// Deliveries beyond the first because the generator had sent the message again after a reconnect, or had come back
+    /// to a session of its own without having acknowledged it.
+    #[serde(default)]
+    pub repeated: u64,
     /// Deliveries that came after a later message of the same publisher and topic on the same connection.
     pub out_of_order: u64,
     /// Deliveries of messages that were never acknowledged.
@@ -133,7 +145,7 @@ pub struct Rates {
     pub sent: f64,
     /// Accepted.
     pub accepted: f64,
-    /// Delivered.
+    /// Delivered for the first time.
     pub delivered: f64,
 }
 
@@ -180,8 +192,11 @@ pub struct Interval {
     pub sent: u64,
     /// Messages accepted in it.
     pub accepted: u64,
-    /// Messages delivered in it.
+    /// Messages delivered in it for the first time.
     pub delivered: u64,
+    /// Deliveries in it beyond the first.
+    #[serde(default)]
+    pub duplicates: u64,
     /// Devices connected at its end.
     pub devices: u32,
     /// Consumers connected at its end.

@@ -1,31 +1,36 @@
 //! One run: everybody connects, devices send, consumers take, and afterwards all is accounted for.
 
+mod drain;
 mod fleet;
+mod line;
+mod owing;
+mod patience;
 mod sampler;
+mod setup;
 mod verdict;
 
-use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use self::fleet::Fleet;
+use self::line::Progress;
+use self::owing::Owing;
 use self::sampler::Sampler;
+use self::setup::{probe, route, start_relay, what_it_did};
 use crate::clock::{Clock, Nanos, SECOND};
 use crate::peers::Peer;
 use crate::process;
-use crate::record::{Broker, FORMAT, Interval, Note, NoteKind, Run};
-use crate::relay::{Plan, Relay};
+use crate::record::{Broker, FORMAT, Note, NoteKind, Run};
+use crate::relay::Relay;
 use crate::scenario::{Action, EventSettings, Loaded, Scenario, Side};
-use crate::stats::{distribution, get, in_short, merge, percentiles};
-use crate::transport::{self, Route};
-use crate::world::{Shared, Stage, Wants, World};
+use crate::stats::{distribution, in_short, merge, percentiles};
+use crate::transport::Route;
+use crate::world::{Shared, Stage, World};
 
 /// How often patterns, schedules and events are looked at.
 const STEP: Nanos = SECOND / 20;
-/// Nothing more is expected when nothing came for so long.
-const QUIET: Nanos = 2 * SECOND;
 /// How long tasks may take to end.
 const PARTING: Duration = Duration::from_secs(5);
 
@@ -141,11 +146,15 @@ impl Experiment {
         result.error = self.measure(target, result).await.err();
         let measured = self.sampler.end();
         self.drain(result).await;
+        let ended = self.world.clock.now();
         self.progress.finish();
         self.fleet.quit();
         let expected: u32 = self.world.scenario.classes.iter().map(|class| class.devices).sum();
         let done = self.fleet.join(PARTING).await;
-        let (totals, classes) = verdict::totals(&self.world, &done, &self.sampler.classes);
+        let mut latencies = self.world.latencies.measured();
+        let owing = Owing::find(&self.world, &done, ended, &mut latencies);
+        let (totals, classes) = verdict::totals(&self.world, &done, owing, &latencies);
+        result.notes.extend(owing.notes());
         result.notes.extend(verdict::notes(&self.world, measured.as_ref(), done.len() == expected as usize));
         if let Some(relay) = &self.relay {
             result.notes.push(Note { kind: NoteKind::Relay, text: what_it_did(relay) });
@@ -157,7 +166,7 @@ impl Experiment {
             result.generator_use = measured.generator;
         }
         let mut all = distribution();
-        self.sampler.classes.iter().for_each(|class| merge(&mut all, class));
+        latencies.iter().for_each(|class| merge(&mut all, class));
         result.latency = in_short(&all);
         result.percentiles = percentiles(&all);
         result.totals = totals;
@@ -184,6 +193,7 @@ impl Experiment {
         let end = self.world.time_of(1.0);
         let measured = self.go_on(end, target, true).await;
         self.sample(true);
+        self.world.measured_until.fetch_min(self.world.clock.now(), Relaxed);
         measured
     }
 
@@ -258,178 +268,5 @@ impl Experiment {
             }
         }
         Ok(())
-    }
-
-    /// Fails if nothing at all went forward for too long, or somebody wants it to end.
-    fn look_for_progress(&mut self) -> Result<(), String> {
-        if is_interrupted() {
-            return Err("interrupted".to_owned());
-        }
-        if let Some(error) = self.world.fatal.lock().clone() {
-            return Err(error);
-        }
-        let counts = &self.world.counts;
-        let connected = u64::from(counts.consumers.load(Relaxed)) + u64::from(counts.devices.load(Relaxed));
-        let sum = get(&counts.accepted) + get(&counts.delivered);
-        // While all connect, one that is closed and comes back is no step forward.
-        let sum = if self.connecting { connected.max(self.forward.1) } else { sum + get(&counts.connects) };
-        let now = self.world.clock.now();
-        if sum != self.forward.1 {
-            self.forward = (now, sum);
-        }
-        let patience = self.world.scenario.patience;
-        if ((now - self.forward.0) as f64) < patience * SECOND as f64 {
-            return Ok(());
-        }
-        let (devices, consumers) = (counts.devices.load(Relaxed), counts.consumers.load(Relaxed));
-        let trouble = self.world.trouble.lock().clone();
-        let words = trouble.map(|words| format!("; the last trouble: {words}")).unwrap_or_default();
-        Err(if get(&counts.disconnects) > 0 && (devices == 0 || consumers == 0) {
-            format!("the target closed its connections, and nothing went forward for {patience} s{words}")
-        } else {
-            format!(
-                "the target takes and delivers nothing: no message, no connection for {patience} s \
-                 ({devices} devices and {consumers} consumers are connected){words}"
-            )
-        })
-    }
-
-    /// Waits until all that was accepted is delivered, or nothing comes any more.
-    async fn drain(&mut self, result: &mut Run) {
-        let begun = self.world.clock.now();
-        // A run that was cut short has nothing to wait for but what is on its way.
-        let longest = if result.error.is_some() { 1.0 } else { self.world.scenario.drain };
-        let end = begun + (longest * SECOND as f64) as Nanos;
-        self.fleet.devices_do(Stage::Finish, begun);
-        self.world.draining.store(true, Relaxed);
-        let (mut last, mut counted) = (begun, 0);
-        loop {
-            self.world.clock.sleep(Duration::from_millis(10)).await;
-            let now = self.world.clock.now();
-            let sum = get(&self.world.counts.delivered) + get(&self.world.counts.accepted);
-            if sum != counted {
-                (last, counted) = (now, sum);
-            }
-            // One more look after all is there: a duplicate may follow.
-            let quiet = now - last;
-            let complete = self.world.waiting() == 0 && self.fleet.is_settled() && quiet > SECOND / 5;
-            if complete || quiet > QUIET || now >= end {
-                break;
-            }
-            if now >= self.next_sample {
-                self.sample(false);
-            }
-        }
-        self.sample(false);
-        result.drain_seconds = (last - begun) as f64 / SECOND as f64;
-        if self.world.clock.now() >= end && self.world.waiting() > 0 && result.error.is_none() {
-            let text = format!(
-                "{} deliveries were still owed when waiting ended after {longest} s",
-                self.world.waiting()
-            );
-            result.notes.push(Note { kind: NoteKind::Check, text });
-        }
-    }
-}
-
-/// Tries one connection, so that what is wrong with all of them is told at once.
-async fn probe(world: &World) -> Result<(), String> {
-    let wants = Wants {
-        version: world.scenario.version,
-        persistent: false,
-        receive_maximum: None,
-        chunk: 1024,
-        receive_buffer: None,
-    };
-    let route = &world.device_route;
-    match world.open(route, "probe", &wants).await {
-        Ok((link, _)) => {
-            link.close().await;
-            world.counts.connects.store(0, Relaxed);
-            Ok(())
-        }
-        Err(error) => Err(format!("cannot connect to {}: {error}", route.address)),
-    }
-}
-
-fn route(scenario: &Scenario, target: &Target) -> Result<Route, String> {
-    let mut tls = None;
-    if scenario.transport.is_secure() {
-        let authorities = match (&scenario.ca, &target.authorities) {
-            (Some(path), _) => std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?,
-            (None, Some(authorities)) => authorities.clone(),
-            (None, None) => {
-                return Err("the scenario's ca must name the authorities that sign the target's certificate"
-                    .to_owned());
-            }
-        };
-        tls = Some(transport::trust(&authorities).map_err(|error| format!("the authorities: {error}"))?);
-    }
-    Ok(Route { address: target.address, host: target.host.clone(), kind: scenario.transport, tls })
-}
-
-async fn start_relay(settings: &crate::scenario::RelaySettings, target: SocketAddr) -> Result<Relay, String> {
-    let plan = Plan {
-        drop: settings.drop,
-        repeat: settings.repeat,
-        swap: settings.swap,
-        seed: settings.seed,
-        towards_broker: settings.side == Side::Devices,
-    };
-    Relay::start(target, plan).await.map_err(|error| format!("cannot start the relay: {error}"))
-}
-
-fn what_it_did(relay: &Relay) -> String {
-    let deeds = &relay.deeds;
-    format!(
-        "of {} messages the relay dropped {}, repeated {} and swapped {}",
-        get(&deeds.seen),
-        get(&deeds.dropped),
-        get(&deeds.repeated),
-        get(&deeds.swapped)
-    )
-}
-
-/// A line that is written over, on a terminal.
-struct Progress {
-    name: String,
-    terminal: bool,
-    shown: f64,
-}
-
-impl Progress {
-    fn new(scenario: &str, broker: &str) -> Self {
-        Self {
-            name: format!("{scenario}, {broker}"),
-            terminal: std::io::stderr().is_terminal(),
-            shown: f64::MIN,
-        }
-    }
-
-    fn show(&mut self, interval: &Interval) {
-        if !self.terminal || (interval.t - self.shown).abs() < 0.9 {
-            return;
-        }
-        self.shown = interval.t;
-        let rate = |count: u64| count as f64 / interval.length.max(1e-9);
-        let line = format!(
-            "\r\x1b[K{}: {:5.1} s  sent {:.0}/s  delivered {:.0}/s  waiting {}  p99 {}  devices {}  consumers {}",
-            self.name,
-            interval.t,
-            rate(interval.sent),
-            rate(interval.delivered),
-            interval.waiting,
-            interval.p99.map_or("-".to_owned(), |p99| format!("{p99:.1} ms")),
-            interval.devices,
-            interval.consumers
-        );
-        // A run that nobody can watch is still worth finishing.
-        let _ = std::io::stderr().write_all(line.as_bytes());
-    }
-
-    fn finish(&self) {
-        if self.terminal {
-            let _ = std::io::stderr().write_all(b"\r\x1b[K");
-        }
     }
 }

@@ -1,11 +1,14 @@
 //! How many consumers there are: by schedule or by a threshold auto-scaler.
 
+mod tell;
+
 use std::collections::VecDeque;
 
 use tidegate_control::autoscale::{Scaler, Signals};
 use tidegate_control::overload::Phase;
 use tidegate_control::time::Moment;
 
+pub use self::tell::{News, Told, tell};
 use crate::clock::{Nanos, SECOND};
 use crate::scenario::Scenario;
 

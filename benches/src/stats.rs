@@ -22,11 +22,16 @@ pub struct Counts {
     pub accepted: AtomicU64,
     pub refused: AtomicU64,
     pub resent: AtomicU64,
+    /// First deliveries.
     pub delivered: AtomicU64,
+    /// Deliveries beyond the first.
+    pub duplicates: AtomicU64,
     pub foreign: AtomicU64,
     pub connects: AtomicU64,
     pub failed_connects: AtomicU64,
     pub disconnects: AtomicU64,
+    /// Consumers that were granted less than they asked for.
+    pub downgraded: AtomicU64,
     /// Devices connected now.
     pub devices: AtomicU32,
     /// Consumers connected and subscribed now.
@@ -39,7 +44,7 @@ pub struct Counts {
     pub writes: AtomicU64,
     /// Of these, how many the socket did not take at once.
     pub blocked: AtomicU64,
-    /// QoS 1 and 2: messages that wait for their acknowledgement.
+    /// Messages that wait for their acknowledgement; with QoS 0, for room in their socket.
     pub in_flight: AtomicU64,
     /// The sum of the rates that following devices use now, in thousandths.
     pub followed: AtomicU64,
@@ -59,10 +64,26 @@ pub fn get(counter: &AtomicU64) -> u64 {
     counter.load(Relaxed)
 }
 
-/// Latencies by class, taken away at the end of each interval.
+/// How long a message took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Took {
+    /// Its class.
+    pub class: u16,
+    /// From the intended time of sending until a consumer took it.
+    pub latency: Nanos,
+    /// Whether it was meant to be sent in the measured part.
+    pub measured: bool,
+}
+
+/// Latencies by class: those of an interval, taken away at its end, and those of the measured part.
 pub struct Latencies {
-    shards: Vec<Mutex<Vec<Histogram<u64>>>>,
+    shards: Vec<Mutex<Shard>>,
     classes: usize,
+}
+
+struct Shard {
+    interval: Vec<Distribution>,
+    measured: Vec<Distribution>,
 }
 
 /// Latencies of one class or of all.
@@ -78,26 +99,30 @@ pub fn distribution() -> Distribution {
 impl Latencies {
     /// For so many classes.
     pub fn new(classes: usize) -> Self {
-        let shard = || Mutex::new((0..classes).map(|_| distribution()).collect());
+        let shard = || Mutex::new(Shard { interval: empty(classes), measured: empty(classes) });
         Self { shards: (0..SHARDS).map(|_| shard()).collect(), classes }
     }
 
     /// Records latencies of classes that one connection saw.
-    pub fn record(&self, connection: usize, latencies: &[(u16, Nanos)]) {
+    pub fn record(&self, connection: usize, latencies: &[Took]) {
         if latencies.is_empty() {
             return;
         }
         let mut shard = self.shards[connection % SHARDS].lock();
-        for (class, nanos) in latencies {
-            shard[usize::from(*class)].saturating_record((nanos / 1000).max(1));
+        for took in latencies {
+            let (class, micros) = (usize::from(took.class), (took.latency / 1000).max(1));
+            shard.interval[class].saturating_record(micros);
+            if took.measured {
+                shard.measured[class].saturating_record(micros);
+            }
         }
     }
 
-    /// Takes away what was recorded, by class.
+    /// Takes away what was recorded since this was last asked for, by class.
     pub fn take(&self) -> Vec<Distribution> {
-        let mut taken: Vec<_> = (0..self.classes).map(|_| distribution()).collect();
+        let mut taken = empty(self.classes);
         for shard in &self.shards {
-            for (class, recorded) in shard.lock().iter_mut().enumerate() {
+            for (class, recorded) in shard.lock().interval.iter_mut().enumerate() {
                 if !recorded.is_empty() {
                     merge(&mut taken[class], recorded);
                     recorded.reset();
@@ -106,6 +131,19 @@ impl Latencies {
         }
         taken
     }
+
+    /// Those of messages that were meant to be sent in the measured part, by class.
+    pub fn measured(&self) -> Vec<Distribution> {
+        let mut all = empty(self.classes);
+        for shard in &self.shards {
+            all.iter_mut().zip(&shard.lock().measured).for_each(|(all, recorded)| merge(all, recorded));
+        }
+        all
+    }
+}
+
+fn empty(classes: usize) -> Vec<Distribution> {
+    (0..classes).map(|_| distribution()).collect()
 }
 
 /// Adds one distribution to another.
@@ -156,17 +194,23 @@ mod tests {
 
     use super::*;
 
+    fn took(class: u16, latency: Nanos, measured: bool) -> Took {
+        Took { class, latency, measured }
+    }
+
     #[test]
     fn what_connections_record_comes_together() {
         let latencies = Latencies::new(2);
         for connection in 0..100usize {
-            latencies.record(connection, &[(0, (connection as u64 + 1) * 1_000_000), (1, 5_000_000)]);
+            let own = (connection as u64 + 1) * 1_000_000;
+            latencies.record(connection, &[took(0, own, connection < 50), took(1, 5_000_000, true)]);
         }
         let taken = latencies.take();
         let first = in_short(&taken[0]);
         assert_eq!((first.count, first.min, first.p50.round(), first.p99.round()), (100, 1.0, 50.0, 99.0));
         assert_eq!(in_short(&taken[1]).max.round(), 5.0);
         assert!(latencies.take()[0].is_empty(), "it was taken away");
+        assert_eq!(in_short(&latencies.measured()[0]).count, 50);
         let points = percentiles(&taken[0]);
         assert!(points.is_sorted_by(|a, b| a.percentile <= b.percentile && a.latency <= b.latency));
         assert_eq!(points.last().unwrap().count, 100);
@@ -175,7 +219,7 @@ mod tests {
     #[test]
     fn an_hour_and_more_is_not_a_panic() {
         let latencies = Latencies::new(1);
-        latencies.record(0, &[(0, u64::MAX)]);
+        latencies.record(0, &[took(0, u64::MAX, false)]);
         assert_eq!(latencies.take()[0].len(), 1);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -11,10 +12,11 @@ use tidegate_control::overload::Phase;
 use tokio::sync::Semaphore;
 use tokio::sync::watch;
 
-use crate::check::{Sent, Stream, matches};
+use crate::check::{Resent, Sent, Stream, matches};
 use crate::clock::{Clock, Nanos, SECOND};
 use crate::codec::{Connack, Connect, Version};
 use crate::link::{ConnectError, Limits, Link};
+use crate::scaler::Told;
 use crate::scenario::Scenario;
 use crate::stats::{Counts, Latencies};
 use crate::transport::Route;
@@ -85,6 +87,8 @@ pub struct Recipient {
     pub filter: String,
     /// Whether it was there all the time.
     pub always_there: AtomicBool,
+    /// Whether it is meant to be there now.
+    pub wanted: AtomicBool,
 }
 
 /// What all devices and consumers share.
@@ -105,6 +109,8 @@ pub struct World {
     pub latencies: Latencies,
     /// What may be on its way.
     pub sent: Sent,
+    /// What was sent more than once.
+    pub resent: Resent,
     /// All flows.
     pub flows: Vec<Flow>,
     /// All streams.
@@ -113,14 +119,20 @@ pub struct World {
     pub ledgers: Vec<Ledger>,
     /// When the measured part began; the far future before.
     pub measured_from: AtomicU64,
+    /// When it ends; the far future before it began.
+    pub measured_until: AtomicU64,
     /// Whether consumers take what is left without processing it.
     pub draining: AtomicBool,
     /// The last thing that went wrong with a connection.
     pub trouble: Mutex<Option<String>>,
     /// What makes going on pointless.
     pub fatal: Mutex<Option<String>>,
+    /// The first subscription that was granted less than it asked for.
+    pub downgrade: Mutex<Option<String>>,
     /// What the gateway said last that it is doing.
     pub phase: Mutex<Phase>,
+    /// What came of telling the target about the auto-scaler.
+    pub told: Mutex<Told>,
     handshakes: Semaphore,
     next_handshake: AtomicU64,
 }
@@ -134,14 +146,18 @@ impl World {
             counts: Counts::default(),
             latencies: Latencies::new(scenario.classes.len()),
             sent: Sent::new(flows.len()),
+            resent: Resent::default(),
             flows,
             recipients,
             ledgers: scenario.consumers.iter().map(|_| Ledger::default()).collect(),
             measured_from: AtomicU64::new(Nanos::MAX),
+            measured_until: AtomicU64::new(Nanos::MAX),
             draining: AtomicBool::new(false),
             trouble: Mutex::new(None),
             fatal: Mutex::new(None),
+            downgrade: Mutex::new(None),
             phase: Mutex::new(Phase::Idle),
+            told: Mutex::default(),
             handshakes: Semaphore::new(scenario.connect.at_once as usize),
             next_handshake: AtomicU64::new(0),
             clock,
@@ -196,6 +212,11 @@ impl World {
             _ => error.to_string(),
         };
         *self.trouble.lock() = Some(format!("{client}: {words}"));
+    }
+
+    /// The measured part; empty before it began.
+    pub fn measured(&self) -> Range<Nanos> {
+        self.measured_from.load(Relaxed)..self.measured_until.load(Relaxed)
     }
 
     /// The share of the duration that has passed; 0 before the measured part.
@@ -255,6 +276,7 @@ fn recipients(scenario: &Scenario) -> Vec<Recipient> {
                 set: set as u16,
                 filter: consumers.filter_of(index),
                 always_there: AtomicBool::new(true),
+                wanted: AtomicBool::new(true),
             });
         }
     }

@@ -72,11 +72,37 @@ async fn a_target_that_stops_reading_half_way() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_target_that_refuses_subscriptions_or_closes_at_once() {
     let consumers = "[[consumers]]\ninstances = 1\nfilter = \"trouble/#\"\n";
-    for (whim, expected) in [(Whim::Refuse, "refused the subscription trouble/#"), (Whim::Hang, "nothing")] {
+    for (whim, expected) in [
+        (Whim::Refuse, "refused the subscription trouble/#"),
+        (Whim::Hang, "nothing"),
+        (Whim::GrantNothing, "answered the subscription trouble/# for QoS 0 with the codes []"),
+    ] {
         let result = run_against(moody(whim, 0).await, &format!("{SCENARIO}\n{consumers}")).await;
         let error = result.error.unwrap();
         assert!(error.contains(expected), "{error}");
+        assert!(result.totals.connects < 100, "it is not attacked: {:?}", result.totals);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_target_that_grants_less_than_was_asked_for() {
+    let text = SCENARIO.replace("duration = 30.0", "duration = 0.3")
+        + "[[consumers]]\ninstances = 2\nfilter = \"trouble/#\"\nqos = 1\n";
+    let result = run_against(moody(Whim::GrantLess, 0).await, &text).await;
+    let expected = "2 subscriptions were granted less than they asked for: trouble/# has QoS 0 instead of 1";
+    assert!(result.notes.iter().any(|note| note.text == expected), "{:?}", result.notes);
+    let result = run_against(moody(Whim::Close, u64::MAX).await, &text).await;
+    assert!(!result.notes.iter().any(|note| note.text.contains("granted")), "{:?}", result.notes);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_target_that_confirms_what_nobody_asked_for() {
+    let text = SCENARIO.replace("duration = 30.0", "duration = 0.3")
+        + "[[consumers]]\ninstances = 2\nfilter = \"trouble/#\"\n";
+    let result = run_against(moody(Whim::Unsubscribe, 0).await, &text).await;
+    assert_eq!(result.error, None);
+    let seen: Vec<u32> = result.intervals.iter().map(|interval| interval.consumers).collect();
+    assert!(seen.iter().all(|count| *count == 2), "{seen:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

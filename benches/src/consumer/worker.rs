@@ -43,21 +43,15 @@ impl Worker {
         self.len() == 0
     }
 
-    /// Takes in what was read.
+    /// Takes in what was read now.
     pub(super) fn receive(&mut self, items: impl Iterator<Item = Item>, now: Nanos) {
         // A busy worker that was woken late reads late: what it finds then was there before.
         let there_since = if now.saturating_sub(self.free_from) < SLACK { self.free_from } else { now };
         self.waiting.extend(items.map(|item| (item, there_since)));
     }
 
-    /// Finishes what is due into `done`; tells when each message is begun with; returns when the next one is done.
-    pub(super) fn work(
-        &mut self,
-        world: &World,
-        now: Nanos,
-        done: &mut Vec<Item>,
-        mut begun: impl FnMut(&Item, Nanos),
-    ) -> Nanos {
+    /// Finishes what is due into `done`; returns when the next one is done.
+    pub(super) fn work(&mut self, world: &World, now: Nanos, done: &mut Vec<Item>) -> Nanos {
         loop {
             if let Some((item, until)) = self.current {
                 if until > now {
@@ -67,7 +61,7 @@ impl Worker {
                 self.free_from = until;
                 self.current = None;
             }
-            let Some((item, since)) = self.waiting.front().copied() else { return Nanos::MAX };
+            let Some((mut item, since)) = self.waiting.front().copied() else { return Nanos::MAX };
             let start = since.max(self.free_from);
             let share = world.share(start);
             let speed = speed(&self.speed, share);
@@ -83,7 +77,8 @@ impl Worker {
                 continue;
             }
             self.waiting.pop_front();
-            begun(&item, start);
+            // Work may begin in the past to keep its pace, but nobody takes what has not come yet.
+            item.taken = item.taken.max(start);
             self.current = Some((item, start.saturating_add(self.time(speed))));
         }
     }
@@ -94,10 +89,10 @@ impl Worker {
         self.current = None;
     }
 
-    /// Gives everything away.
-    pub(super) fn forget_into(&mut self, items: &mut Vec<Item>) {
+    /// Gives everything away; what was not begun with is taken now.
+    pub(super) fn forget_into(&mut self, items: &mut Vec<Item>, now: Nanos) {
         items.extend(self.current.take().map(|(item, _)| item));
-        items.extend(self.waiting.drain(..).map(|(item, _)| item));
+        items.extend(self.waiting.drain(..).map(|(item, _)| Item { taken: now, ..item }));
     }
 
     fn time(&mut self, speed: f64) -> Nanos {
@@ -111,7 +106,7 @@ impl Worker {
 }
 
 /// The speed at a share of the duration: that of the last point, 1 before the first.
-pub(super) fn speed(points: &[[f64; 2]], share: f64) -> f64 {
+pub(crate) fn speed(points: &[[f64; 2]], share: f64) -> f64 {
     points.iter().rfind(|[at, _]| *at <= share).map_or(1.0, |[_, speed]| *speed)
 }
 
@@ -125,6 +120,41 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
     use super::*;
+
+    fn world() -> World {
+        let text = "name = 'x'\nduration = 1.0\nclass = [{ name = 'd', devices = 1, topic = 't' }]\n\
+                    consumers = [{ instances = 1, filter = 't', rate = 1000.0 }]";
+        let scenario = crate::scenario::Scenario::parse("x", text, None).unwrap();
+        let address = "127.0.0.1:1".parse().unwrap();
+        let kind = crate::transport::Kind::Tcp;
+        let route = crate::transport::Route { address, host: String::new(), kind, tls: None };
+        World::new(crate::clock::Clock::start().unwrap(), 1, scenario, route.clone(), route)
+    }
+
+    #[test]
+    fn a_message_is_never_taken_before_it_came() {
+        let world = world();
+        let mut worker = Worker::new(&world.scenario.consumers[0], 1, 0).unwrap();
+        let item = |taken| Item {
+            flow: 0,
+            number: 0,
+            intended: 0,
+            qos: 0,
+            id: 0,
+            foreign: false,
+            taken,
+            again: false,
+        };
+        let mut done = Vec::new();
+        worker.receive([item(10_000_000)].into_iter(), 10_000_000);
+        assert_eq!(worker.work(&world, 10_000_000, &mut done), 11_000_000);
+        // Woken late: the next message came two milliseconds after the worker had become free.
+        assert_eq!(worker.work(&world, 13_000_000, &mut done), Nanos::MAX);
+        worker.receive([item(13_000_000)].into_iter(), 13_000_000);
+        assert_eq!(worker.work(&world, 13_000_000, &mut done), Nanos::MAX, "its pace is kept");
+        assert_eq!(done.iter().map(|item| item.taken).collect::<Vec<_>>(), [10_000_000, 13_000_000]);
+        world.clock.close();
+    }
 
     #[test]
     fn speed_steps_at_its_points() {

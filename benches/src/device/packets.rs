@@ -54,6 +54,13 @@ impl Template {
         }
         stamp.write(&mut packet[self.payload_at..]);
     }
+
+    /// Writes a message that was sent before.
+    pub(super) fn put_again(&self, stamp: &Stamp, id: u16, to: &mut Vec<u8>) {
+        let start = to.len();
+        self.put(stamp, id, to);
+        to[start] |= codec::AGAIN;
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,8 +96,8 @@ pub(super) struct Window {
 pub(super) struct Answer {
     /// The message that the broker has taken.
     pub(super) accepted: Option<(u32, u64)>,
-    /// It has refused one.
-    pub(super) refused: bool,
+    /// The message that the broker has refused.
+    pub(super) refused: Option<(u32, u64)>,
     /// There is room for another one.
     pub(super) freed: bool,
     /// PUBREL is to be sent.
@@ -142,21 +149,21 @@ impl Window {
     pub(super) fn answer(&mut self, kind: u8, id: u16, reason: u8) -> Answer {
         let index = usize::from(id).wrapping_sub(1);
         let Some(slot) = self.slots.get_mut(index) else { return Answer::default() };
-        let accepted = Some((slot.turn, slot.number));
+        let message = Some((slot.turn, slot.number));
         match (kind, slot.state) {
             (kind::PUBREC, State::Sent) if reason < 0x80 => {
                 slot.state = State::Released;
-                Answer { accepted, release: true, ..Answer::default() }
+                Answer { accepted: message, release: true, ..Answer::default() }
             }
             // Asked for a second time, answered a second time.
             (kind::PUBREC, State::Released) => Answer { release: true, ..Answer::default() },
             (kind::PUBACK, State::Sent) if reason < 0x80 => {
                 self.release(index);
-                Answer { accepted, freed: true, ..Answer::default() }
+                Answer { accepted: message, freed: true, ..Answer::default() }
             }
             (kind::PUBACK | kind::PUBREC, State::Sent) => {
                 self.release(index);
-                Answer { refused: true, freed: true, ..Answer::default() }
+                Answer { refused: message, freed: true, ..Answer::default() }
             }
             (kind::PUBCOMP, State::Released) => {
                 self.release(index);
@@ -207,7 +214,7 @@ mod tests {
         assert_eq!(window.answer(kind::PUBACK, first, 0), Answer::default(), "a second answer means nothing");
         assert_eq!(window.answer(kind::PUBACK, 9, 0), Answer::default());
         assert_eq!(window.answer(kind::PUBACK, 0, 0), Answer::default());
-        assert!(window.answer(kind::PUBACK, second, 0x97).refused);
+        assert_eq!(window.answer(kind::PUBACK, second, 0x97).refused, Some((0, 1)));
         assert_eq!(window.in_flight(), 0);
     }
 

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use crate::clock::Nanos;
 use crate::consumer::Consumer;
 use crate::device::{Device, Done};
-use crate::scaler::{Scaling, Seen};
+use crate::scaler::{News, Scaling, Seen, tell};
 use crate::world::{Shared, Stage, Wish};
 
 type Wisher = watch::Sender<Wish>;
@@ -20,6 +20,8 @@ pub(super) struct Fleet {
     world: Shared,
     pattern: Pattern,
     scaling: Scaling,
+    /// What the target is told about the auto-scaler, if it wants to know.
+    news: Option<watch::Sender<Option<News>>>,
     /// By class.
     devices: Vec<Vec<Wisher>>,
     /// By kind.
@@ -28,6 +30,8 @@ pub(super) struct Fleet {
     recipients: Vec<usize>,
     device_tasks: Vec<JoinHandle<Done>>,
     consumer_tasks: Vec<JoinHandle<()>>,
+    /// Consumers that are to be there now.
+    wanted_consumers: u32,
     /// What devices that are there do.
     stage: Stage,
     random: Seeded,
@@ -43,11 +47,13 @@ impl Fleet {
             world: world.clone(),
             pattern,
             scaling,
+            news: start_telling(world),
             devices: Vec::new(),
             consumers: Vec::new(),
             recipients: Vec::new(),
             device_tasks: Vec::new(),
             consumer_tasks: Vec::new(),
+            wanted_consumers: 0,
             stage: Stage::Away,
             random,
         };
@@ -100,6 +106,11 @@ impl Fleet {
         }
     }
 
+    /// Consumers look around, however long they meant to sleep.
+    pub(super) fn wake_consumers(&self) {
+        self.consumers.iter().flatten().for_each(|wisher| wisher.send_modify(|_| {}));
+    }
+
     /// Everybody leaves.
     pub(super) fn quit(&mut self) {
         self.devices.iter().chain(&self.consumers).flatten().for_each(|wisher| set(wisher, Stage::Quit));
@@ -143,6 +154,10 @@ impl Fleet {
             demand: self.demand(now),
         };
         let scaled = self.scaling.instances(now, &seen);
+        if let (Some(news), Some(instances)) = (&self.news, scaled) {
+            let latest = News::new(&self.world.scenario, instances);
+            news.send_if_modified(|known| std::mem::replace(known, latest.clone()) != latest);
+        }
         let share = self.world.share(now);
         let mut total = 0;
         for (kind, wishers) in self.consumers.iter().enumerate() {
@@ -152,13 +167,20 @@ impl Fleet {
             for (index, wisher) in wishers.iter().enumerate() {
                 let is_wanted = index < wanted as usize;
                 set(wisher, if is_wanted { Stage::Active } else { Stage::Away });
-                if !is_wanted && self.world.scenario.consumers[kind].group.is_none() {
+                if self.world.scenario.consumers[kind].group.is_none() {
                     let recipient = &self.world.recipients[self.recipients[kind] + index];
-                    recipient.always_there.store(false, Relaxed);
+                    recipient.wanted.store(is_wanted, Relaxed);
+                    recipient.always_there.fetch_and(is_wanted, Relaxed);
                 }
             }
         }
+        self.wanted_consumers = total;
         total
+    }
+
+    /// Consumers that are to be there now.
+    pub(super) fn wanted_consumers(&self) -> u32 {
+        self.wanted_consumers
     }
 
     /// What devices that are there would send if nobody held them back; closed loops have no such number.
@@ -181,7 +203,7 @@ impl Fleet {
         drop_some(names.zip(&self.consumers), who, share, &mut self.random);
     }
 
-    /// Whether no device waits for an acknowledgement.
+    /// Whether no device has anything to write or waits for an acknowledgement.
     pub(super) fn is_settled(&self) -> bool {
         self.world.counts.in_flight.load(Relaxed) == 0
     }
@@ -200,6 +222,15 @@ impl Fleet {
         }
         done
     }
+}
+
+/// Tells the target about the auto-scaler until the sender goes.
+fn start_telling(world: &Shared) -> Option<watch::Sender<Option<News>>> {
+    let admin = world.scenario.admin?;
+    world.scenario.autoscale.as_ref()?;
+    let (sender, receiver) = watch::channel(None);
+    tokio::spawn(tell(world.clone(), admin, receiver));
+    Some(sender)
 }
 
 fn drop_some<'a>(

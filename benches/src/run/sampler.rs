@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::clock::{Nanos, SECOND};
 use crate::process::{self, Usage};
 use crate::record::{Interval, Rates, Use};
-use crate::stats::{Distribution, distribution, get, merge, millis};
+use crate::stats::{distribution, get, merge, millis};
 use crate::world::World;
 
 /// Counters at one moment.
@@ -15,6 +15,7 @@ struct Snapshot {
     sent: u64,
     accepted: u64,
     delivered: u64,
+    duplicates: u64,
     connects: u64,
     broker: Option<Usage>,
     generator: Usage,
@@ -27,8 +28,6 @@ pub(super) struct Sampler {
     measured: Option<(Snapshot, Option<f64>)>,
     /// What was recorded so far.
     pub(super) intervals: Vec<Interval>,
-    /// Latencies in the measured part, by class.
-    pub(super) classes: Vec<Distribution>,
     largest: (u64, u64),
 }
 
@@ -45,13 +44,11 @@ pub(super) struct Measured {
 
 impl Sampler {
     pub(super) fn new(world: &World, broker: Option<u32>) -> Self {
-        let classes = world.scenario.classes.iter().map(|_| distribution()).collect();
         let mut sampler = Self {
             broker,
             last: Snapshot::default(),
             measured: None,
             intervals: Vec::new(),
-            classes,
             largest: (0, 0),
         };
         sampler.last = sampler.snapshot(world);
@@ -63,17 +60,11 @@ impl Sampler {
         self.broker = pid;
     }
 
-    /// Ends an interval; `measured` if its latencies belong to the result.
+    /// Ends an interval; `measured` if it is part of what is measured.
     pub(super) fn sample(&mut self, world: &World, measured: bool) -> Interval {
         let now = self.snapshot(world);
-        let recorded = world.latencies.take();
         let mut all = distribution();
-        for (class, latencies) in recorded.iter().enumerate() {
-            merge(&mut all, latencies);
-            if measured {
-                merge(&mut self.classes[class], latencies);
-            }
-        }
+        world.latencies.take().iter().for_each(|class| merge(&mut all, class));
         let at = |quantile: f64| (!all.is_empty()).then(|| millis(all.value_at_quantile(quantile)));
         let length = seconds(now.at.saturating_sub(self.last.at));
         let cpu = |used: Usage, before: Usage| (used.cpu - before.cpu).max(0.0) / length.max(1e-9);
@@ -85,6 +76,7 @@ impl Sampler {
             sent: now.sent - self.last.sent,
             accepted: now.accepted - self.last.accepted,
             delivered: now.delivered - self.last.delivered,
+            duplicates: now.duplicates - self.last.duplicates,
             devices: world.counts.devices.load(Relaxed),
             consumers: world.counts.consumers.load(Relaxed),
             waiting: world.waiting(),
@@ -109,6 +101,7 @@ impl Sampler {
     /// The measured part begins here, at the end of an interval.
     pub(super) fn begin(&mut self, world: &World) {
         world.measured_from.store(self.last.at, Relaxed);
+        world.measured_until.store(world.time_of(1.0), Relaxed);
         // Intervals before were told without knowing when it begins.
         let from = self.last.at;
         let mut end = from;
@@ -152,6 +145,7 @@ impl Sampler {
             sent: get(&world.counts.sent),
             accepted: get(&world.counts.accepted),
             delivered: get(&world.counts.delivered),
+            duplicates: get(&world.counts.duplicates),
             connects: get(&world.counts.connects),
             broker: self.broker.and_then(process::usage),
             generator: process::usage(std::process::id()).unwrap_or_default(),

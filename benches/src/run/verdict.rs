@@ -1,19 +1,20 @@
 //! The end of a run: what was lost, and what a reader must know.
 
-use crate::check::Numbers;
-use crate::device::Done;
+use crate::device::{Done, Sending};
 use crate::process::cores;
 use crate::record::{ClassTotals, Note, NoteKind, Totals};
 use crate::scenario::Scenario;
 use crate::stats::{Distribution, get, in_short};
 use crate::world::World;
 
+use super::owing::Owing;
 use super::sampler::Measured;
 
 /// Sums up counters and checks; the totals of each class besides.
 pub(super) fn totals(
     world: &World,
     devices: &[Done],
+    owing: Owing,
     latencies: &[Distribution],
 ) -> (Totals, Vec<ClassTotals>) {
     let counts = &world.counts;
@@ -22,6 +23,8 @@ pub(super) fn totals(
         accepted: get(&counts.accepted),
         refused: get(&counts.refused),
         resent: get(&counts.resent),
+        unsent: owing.unsent,
+        outstanding: owing.outstanding,
         foreign: get(&counts.foreign),
         connects: get(&counts.connects),
         failed_connects: get(&counts.failed_connects),
@@ -44,13 +47,14 @@ pub(super) fn totals(
         let stream = recipient.stream.lock();
         totals.delivered += stream.delivered;
         totals.duplicates += stream.duplicates;
+        totals.repeated += stream.repeated;
         totals.out_of_order += stream.out_of_order;
     }
-    for (flow, accepted) in devices.iter().flat_map(accepted_by_flow) {
+    for (flow, sending) in devices.iter().flat_map(by_flow) {
         for stream in &world.flows[flow as usize].streams {
             let recipient = &world.recipients[*stream as usize];
             let always_there = recipient.always_there.load(std::sync::atomic::Ordering::Relaxed);
-            let verdict = recipient.stream.lock().verdict(flow, accepted, always_there);
+            let verdict = recipient.stream.lock().verdict(flow, &sending.accepted, always_there);
             totals.expected += verdict.expected;
             totals.lost += verdict.lost;
             totals.unaccepted += verdict.unaccepted;
@@ -92,11 +96,19 @@ pub(super) fn notes(world: &World, measured: Option<&Measured>, joined: bool) ->
         );
         note(NoteKind::Check, text);
     }
+    let downgraded = get(&world.counts.downgraded);
+    if let Some(example) = world.downgrade.lock().clone() {
+        let text = format!("{downgraded} subscriptions were granted less than they asked for: {example}");
+        note(NoteKind::Check, text);
+    }
     if !joined {
         note(
             NoteKind::Check,
             "some devices did not end in time: what they sent is not checked for loss".to_owned(),
         );
+    }
+    if let Some(told) = world.told.lock().note() {
+        note(told.kind, told.text);
     }
     if get(&world.counts.disconnects) > 0 {
         let words = world.trouble.lock().clone().unwrap_or_default();
@@ -127,9 +139,9 @@ fn never_held(world: &World, measured: &Measured) -> Option<String> {
     })
 }
 
-fn accepted_by_flow(device: &Done) -> impl Iterator<Item = (u32, &Numbers)> {
+pub(super) fn by_flow(device: &Done) -> impl Iterator<Item = (u32, &Sending)> {
     let (first, flows) = &device.flows;
-    flows.iter().enumerate().map(|(at, accepted)| (*first + at as u32, accepted))
+    flows.iter().enumerate().map(|(at, sending)| (*first + at as u32, sending))
 }
 
 /// Jain's index: 1 if all are the same, 1/n if one has everything; none without anything to share.

@@ -56,6 +56,8 @@ pub struct Scenario {
     pub consumers: Vec<Consumers>,
     /// Who decides how many instances of the first consumers there are; their number is the most there can be.
     pub autoscale: Option<AutoscaleSettings>,
+    /// The target's admin endpoint, where the auto-scaler says what it does.
+    pub admin: Option<std::net::SocketAddr>,
     /// What happens at certain times.
     #[serde(default, rename = "event")]
     pub events: Vec<EventSettings>,

@@ -27,6 +27,22 @@ pub async fn gateway() -> SocketAddr {
     address
 }
 
+/// Builds the gateway's program beside the tests, where it is looked for, if it is not there.
+pub fn build_tidegate() {
+    static BUILD: std::sync::Once = std::sync::Once::new();
+    BUILD.call_once(|| {
+        if !std::path::Path::new(env!("CARGO_BIN_EXE_tidegate-bench")).with_file_name("tidegate").is_file() {
+            let cargo = std::env::var("CARGO").unwrap_or("cargo".to_owned());
+            let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+            let built = std::process::Command::new(cargo)
+                .args(["build", "-p", "tidegate"])
+                .current_dir(folder)
+                .status();
+            assert!(built.unwrap().success());
+        }
+    });
+}
+
 /// A scenario from its text.
 pub fn scenario(text: &str) -> Loaded {
     Loaded { scenario: Scenario::parse("test", text, None).unwrap(), text: text.to_owned() }
@@ -48,6 +64,12 @@ pub enum Whim {
     Refuse,
     /// Closes a connection whenever somebody subscribes, from the start.
     Hang,
+    /// Grants QoS 0 whatever is asked for, from the start.
+    GrantLess,
+    /// Answers a subscription without any code, from the start.
+    GrantNothing,
+    /// Confirms the end of a subscription when one begins, from the start.
+    Unsubscribe,
 }
 
 /// A target that acknowledges messages until it has a whim.
@@ -83,7 +105,7 @@ async fn serve(mut stream: TcpStream, whim: Whim, after: u64, count: Arc<AtomicU
             match whim {
                 Whim::Close => return true,
                 Whim::StopReading => std::future::pending::<()>().await,
-                Whim::Refuse | Whim::Hang => {}
+                _ => {}
             }
         }
         if !matches!(stream.read_buf(&mut input).await, Ok(size) if size > 0) {
@@ -103,8 +125,17 @@ async fn serve(mut stream: TcpStream, whim: Whim, after: u64, count: Arc<AtomicU
                 }
                 8 if whim == Whim::Hang => return false,
                 8 => {
-                    let code = if whim == Whim::Refuse { 0x80 } else { 0 };
-                    output.extend([0x90, 3, packet.body[0], packet.body[1], code]);
+                    let [high, low] = [packet.body[0], packet.body[1]];
+                    let asked = packet.body[packet.body.len() - 1];
+                    match whim {
+                        Whim::Refuse => output.extend([0x90, 3, high, low, 0x80]),
+                        Whim::GrantLess => output.extend([0x90, 3, high, low, 0]),
+                        Whim::GrantNothing => output.extend([0x90, 2, high, low]),
+                        Whim::Unsubscribe => {
+                            output.extend([0xB0, 2, 0, 2, 0x90, 3, high, low, asked, 0xB0, 2, 0, 2]);
+                        }
+                        _ => output.extend([0x90, 3, high, low, asked]),
+                    }
                 }
                 _ => {}
             }
