@@ -14,7 +14,7 @@ pub struct GateSettings {
     pub grace_ms: u64,
     /// Messages that may come at once, at any rate.
     pub burst: u32,
-    /// Messages that may come at once, as the milliseconds in which the rate makes them; the larger one counts.
+    /// And those that the rate makes in this time, in milliseconds.
     pub burst_ms: u64,
     /// What happens to QoS 0 messages that have waited for `qos0_wait_ms`.
     pub qos0: Qos0Policy,
@@ -30,7 +30,7 @@ impl Default for GateSettings {
             excess: ExcessPolicy::Delay,
             slack: 0.2,
             grace_ms: 1000,
-            burst: 5,
+            burst: 2,
             burst_ms: 100,
             qos0: Qos0Policy::Wait,
             qos0_wait_ms: 10_000,

@@ -153,7 +153,7 @@ impl Limit {
             (in_force, (in_force * TRIED_BURST.as_secs_f64()).max(1.0))
         } else {
             let rate = in_force * (1.0 + config.slack);
-            (rate, (rate * config.burst_time.as_secs_f64()).max(f64::from(config.burst)))
+            (rate, f64::from(config.burst) + rate * config.burst_time.as_secs_f64())
         };
         match &mut self.bucket {
             Some(bucket) if bucket.rate() == rate => {}

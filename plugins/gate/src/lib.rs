@@ -55,9 +55,9 @@ pub struct GateConfig {
     pub slack: f64,
     /// How long a publisher may go on with a rate after a lower one was announced.
     pub grace: Duration,
-    /// Messages that may come at once, at any rate.
+    /// Messages that may come at once, at any rate: the one that is due, and one that is early because the rate changed.
     pub burst: u32,
-    /// Messages that may come at once, as the time in which the rate makes them; the larger one counts.
+    /// And those that the rate makes in this time: a network may delay messages, which then come in a heap.
     pub burst_time: Duration,
     /// What happens to QoS 0 messages that have waited long.
     pub qos0: Qos0,
@@ -73,7 +73,7 @@ impl Default for GateConfig {
             excess: Excess::Delay,
             slack: 0.2,
             grace: Duration::from_secs(1),
-            burst: 5,
+            burst: 2,
             burst_time: Duration::from_millis(100),
             qos0: Qos0::Wait,
             qos0_wait: Duration::from_secs(10),
