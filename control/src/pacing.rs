@@ -82,6 +82,11 @@ impl Bucket {
         self.rate
     }
 
+    /// Messages that may pass at once.
+    pub fn burst(&self) -> f64 {
+        self.burst
+    }
+
     fn settle(&mut self, now: Moment) {
         let leaked = self.rate * now.since(self.updated).as_secs_f64();
         self.debt = (self.debt - leaked).max(0.0);

@@ -81,12 +81,10 @@ impl Gate {
 
     /// How many messages the queue that let go last has room for, if it said so since this was asked last.
     pub fn take_grant(&self) -> Option<u32> {
-        let grant = self.grant.load(Ordering::Acquire);
-        if grant == 0 {
+        if self.grant.load(Ordering::Acquire) == 0 {
             return None;
         }
-        self.grant.store(0, Ordering::Release);
-        Some(grant)
+        Some(self.grant.swap(0, Ordering::AcqRel)).filter(|grant| *grant > 0)
     }
 
     /// A queue that lets go says how many messages may pass at once.
@@ -95,31 +93,27 @@ impl Gate {
     }
 
     /// A queue closes the gate until it releases it.
-    pub fn hold(self: &Arc<Self>, line: &Arc<Line>) {
+    pub fn hold(&self, line: &Arc<Line>) {
         self.holds.fetch_add(1, Ordering::AcqRel);
         let mut place = self.place.lock();
         place.lines.push(Arc::clone(line));
         if place.in_line {
-            line.join(self);
+            line.join(self.number);
         }
     }
 
     /// The publisher has something to send but for the queues that hold it: it stands in line from now on.
-    pub fn stand_in_line(self: &Arc<Self>) {
+    pub fn stand_in_line(&self) {
         let mut place = self.place.lock();
         if !place.in_line && !place.lines.is_empty() {
             place.in_line = true;
-            place.lines.iter().for_each(|line| line.join(self));
+            place.lines.iter().for_each(|line| line.join(self.number));
         }
     }
 
     /// The publisher's connection is over: nobody need wait for it.
     pub fn leave(&self) {
         self.left.store(true, Ordering::Release);
-        let mut place = self.place.lock();
-        if std::mem::take(&mut place.in_line) {
-            place.lines.iter().for_each(|line| line.leave());
-        }
     }
 
     /// Whether the publisher's connection is over.

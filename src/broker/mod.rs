@@ -45,7 +45,7 @@ use self::group::Group;
 use self::lines::Lines;
 use self::message::{BatchWriter, Message, Parts};
 use self::own::Own;
-use self::queue::{Limits, OVERSHOOT};
+use self::queue::{Limits, OVERSHOOT, Released};
 use self::refusals::Refusals;
 use self::retained::Retained;
 use self::session::Registry;
@@ -94,8 +94,8 @@ pub struct Broker {
     timers: Arc<Timers>,
     /// Subscriptions whose queues hold publishers, to be checked for progress.
     watched: Mutex<HashMap<(bool, usize), Arc<Subscription>>>,
-    /// How many these are.
-    watching: AtomicUsize,
+    /// Whether publishers wait for their turn with one of them.
+    holding: AtomicBool,
     /// How often a queue began to hold publishers.
     holds_begun: AtomicU64,
     draining: AtomicBool,
@@ -135,7 +135,7 @@ impl Broker {
             groups: Mutex::default(),
             timers: Arc::default(),
             watched: Mutex::default(),
-            watching: AtomicUsize::new(0),
+            holding: AtomicBool::new(false),
             holds_begun: AtomicU64::new(0),
             draining: AtomicBool::new(false),
             drained: Notify::new(),
@@ -266,15 +266,15 @@ impl Broker {
     fn watch_progress(&self, subscription: &Arc<Subscription>, began: bool) {
         let mut watched = self.watched.lock();
         watched.entry(subscription.key()).or_insert_with(|| Arc::clone(subscription));
-        self.watching.store(watched.len(), Ordering::Release);
         if began {
+            self.holding.store(true, Ordering::Release);
             self.holds_begun.fetch_add(1, Ordering::AcqRel);
         }
     }
 
     /// How often a queue has begun to hold publishers, while one may still do so.
     fn holds_begun(&self) -> Option<u64> {
-        (self.watching.load(Ordering::Acquire) > 0).then(|| self.holds_begun.load(Ordering::Acquire))
+        self.holding.load(Ordering::Acquire).then(|| self.holds_begun.load(Ordering::Acquire))
     }
 
     /// Closes the gate of a publisher that is about to send to a topic, if a queue behind it holds its publishers.
@@ -282,7 +282,7 @@ impl Broker {
         let mut targets: Vec<Arc<Subscription>> = Vec::new();
         self.tree.read().each_match(topic, |subscription| targets.push(Arc::clone(subscription)));
         let mut held = false;
-        for target in targets {
+        for target in targets.iter().filter(|target| !target.leaves_out(gate.number)) {
             held |= target.queue().hold_newcomer(gate.number, gate, now, &self.limits);
         }
         self.stats.holds.add(u64::from(held));
@@ -291,11 +291,14 @@ impl Broker {
 
     /// Lets publishers go whose turn it is, where those before them had nothing to send.
     fn go_on_with_lines(&self, now: Millis) {
-        self.watched.lock().values().for_each(|subscription| subscription.queue().go_on(now, &self.limits));
+        let go_on = |subscription: &Arc<Subscription>| subscription.queue().go_on(now, &self.limits);
+        let released: Vec<_> = self.watched.lock().values().map(go_on).collect();
+        released.into_iter().for_each(Released::open);
     }
 
     fn check_progress(&self, now: Millis) {
         let mut watched = self.watched.lock();
+        let mut holding = false;
         watched.retain(|_, subscription| {
             let queue = subscription.queue();
             if queue.check_progress(now, &self.limits) {
@@ -308,9 +311,10 @@ impl Broker {
                     );
                 }
             }
+            holding |= queue.holds_lasting();
             queue.holds()
         });
-        self.watching.store(watched.len(), Ordering::Release);
+        self.holding.store(holding, Ordering::Release);
     }
 
     /// Turns the control loop while the broker lives, if a plugin wants it.

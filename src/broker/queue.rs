@@ -13,8 +13,8 @@ use std::task::Waker;
 use parking_lot::Mutex;
 use tidegate_control::time::{Moment, Span};
 
-pub use self::line::Line;
-use self::line::{HeldGates, Released};
+use self::line::{HeldGates, Turns};
+pub use self::line::{Line, Released};
 use super::clock::{Millis, moment};
 use super::gate::Gate;
 use super::group::Group;
@@ -201,6 +201,8 @@ struct Inner {
     service: Service,
     /// What waited when the consumer came back: old through no fault of its, so it makes nobody wait.
     backlog: usize,
+    /// Messages that publishers were let go for, and that have not come yet.
+    granted: usize,
     /// What is booked, where queues are measured and something happened lately.
     account: Option<Box<Account>>,
 }
@@ -225,6 +227,7 @@ impl Queue {
             brief_until: 0,
             service: Service::default(),
             backlog: 0,
+            granted: 0,
             account: None,
         }))
     }
@@ -235,6 +238,7 @@ impl Queue {
         let mut pushed = Pushed::default();
         inner.begin_if_empty(now);
         let mut arrivals = Arrivals::default();
+        let before = inner.entries.len();
         for entry in entries {
             inner.flow.arrived += 1;
             let unwanted = inner.gone || !inner.connected && entry.qos == QoS::AtMostOnce;
@@ -252,6 +256,7 @@ impl Queue {
             inner.bytes += entry.message.weight();
             inner.entries.push_back(entry);
         }
+        inner.granted = inner.granted.saturating_sub(inner.entries.len() - before);
         pushed.dropped += inner.trim(limits);
         inner.flow.dropped += pushed.dropped + pushed.unwanted;
         if let Some(account) = &mut inner.account {
@@ -340,11 +345,11 @@ impl Queue {
         if !inner.may_hold(now, limits) || !inner.over(now, limits) {
             return holding;
         }
-        holding.began = inner.held.is_none();
         if inner.policy == HoldPolicy::Briefly {
             holding.count = inner.hold_briefly(publishers, now, limits);
             return holding;
         }
+        holding.began = !inner.holds_lasting();
         let only_late = !inner.is_full(limits);
         for (publisher, gate) in publishers {
             if !(only_late && gate.publisher.is_exempt()) {
@@ -357,8 +362,7 @@ impl Queue {
     /// Closes the gate of a publisher that is about to send to this queue, if it holds its publishers; whether it does.
     pub fn hold_newcomer(&self, publisher: u64, gate: &Arc<Gate>, now: Millis, limits: &Limits) -> bool {
         let mut inner = self.0.lock();
-        let holds = inner.held.as_ref().is_some_and(|held| !held.lasting.is_empty());
-        if !holds || !inner.may_hold(now, limits) {
+        if !inner.holds_lasting() || !inner.may_hold(now, limits) {
             return false;
         }
         inner.hold_one(publisher, Arc::clone(gate));
@@ -367,9 +371,10 @@ impl Queue {
 
     /// Called now and then for a queue that holds publishers: gives others in line their turn, should those who had it
     /// have sent nothing.
-    pub fn go_on(&self, now: Millis, limits: &Limits) {
-        let released = self.0.lock().release_if_short(now, limits);
-        released.open();
+    pub fn go_on(&self, now: Millis, limits: &Limits) -> Released {
+        let mut inner = self.0.lock();
+        inner.granted = 0;
+        inner.release_if_short(now, limits)
     }
 
     /// The consumer is done with messages that it took.
@@ -385,6 +390,9 @@ impl Queue {
     /// Returns whether it just stalled.
     pub fn check_progress(&self, now: Millis, limits: &Limits) -> bool {
         let mut inner = self.0.lock();
+        if let Some(held) = &mut inner.held {
+            held.forget_gone();
+        }
         let stuck = inner.connected && !inner.stalled && now.saturating_sub(inner.progress) > limits.progress;
         if !stuck || inner.entries.is_empty() {
             return false;
@@ -401,11 +409,19 @@ impl Queue {
         self.0.lock().held.is_some()
     }
 
+    /// Whether publishers wait for their turn.
+    pub fn holds_lasting(&self) -> bool {
+        self.0.lock().holds_lasting()
+    }
+
     /// The consumer connected.
     pub fn connect(&self, now: Millis) {
         let mut inner = self.0.lock();
         if !inner.connected {
             inner.backlog = inner.entries.len();
+            // what waited while nobody was there says nothing of how fast it is
+            let (departed, since) = (inner.flow.departed, if inner.entries.is_empty() { 0 } else { now });
+            inner.service.busy(since, departed);
         }
         inner.connected = true;
         inner.stalled = false;
@@ -463,9 +479,14 @@ impl Queue {
         dropped
     }
 
-    /// Changes whom it may hold.
+    /// Changes whom it may hold; who may not be held any more is let go.
     pub fn set_policy(&self, policy: HoldPolicy) {
-        self.0.lock().policy = policy;
+        let mut inner = self.0.lock();
+        let changed = inner.policy != policy;
+        inner.policy = policy;
+        let held = if changed { inner.held.take() } else { None };
+        drop(inner);
+        Released::all(held).open();
     }
 
     /// Wakes the consumer's connection, for something other than a message.
@@ -559,19 +580,21 @@ impl Arrivals {
 
 impl Inner {
     fn over(&self, now: Millis, limits: &Limits) -> bool {
-        self.fuller_than(now, limits.messages, limits.bytes, limits.delay)
+        self.is_full(limits) || self.is_late(now, limits.delay, limits.delay)
     }
 
-    fn fuller_than(&self, now: Millis, messages: usize, bytes: usize, delay: Millis) -> bool {
-        let depth = self.entries.len();
-        let fresh = depth.saturating_sub(self.backlog);
-        // the first in the queue is late, or the last will be
-        let late = |head: &Entry| self.backlog == 0 && now.saturating_sub(head.since) > delay;
-        depth > messages
-            || self.bytes > bytes
-            || self.policy == HoldPolicy::WhileProgress
-                && fresh > MIN_DEPTH
-                && (self.entries.front().is_some_and(late) || fresh > self.service.takes_within(delay))
+    /// Whether the first in the queue has waited for longer than `age`, or the last will wait for longer than `wait`.
+    fn is_late(&self, now: Millis, age: Millis, wait: Millis) -> bool {
+        let fresh = self.fresh();
+        let late = |head: &Entry| self.backlog == 0 && now.saturating_sub(head.since) > age;
+        self.policy == HoldPolicy::WhileProgress
+            && fresh > MIN_DEPTH
+            && (self.entries.front().is_some_and(late) || fresh > self.service.takes_within(wait))
+    }
+
+    /// What came while the consumer was there.
+    fn fresh(&self) -> usize {
+        self.entries.len().saturating_sub(self.backlog)
     }
 
     fn may_hold(&self, now: Millis, limits: &Limits) -> bool {
@@ -634,6 +657,10 @@ impl Inner {
         self.entries.len() > limits.messages || self.bytes > limits.bytes
     }
 
+    fn holds_lasting(&self) -> bool {
+        self.held.as_ref().is_some_and(|held| held.is_lasting())
+    }
+
     fn hold_one(&mut self, publisher: u64, gate: Arc<Gate>) -> bool {
         // a publisher that is held has something to send: it counts as one that feeds the queue
         if let Some(account) = &mut self.account {
@@ -653,29 +680,35 @@ impl Inner {
         }
         let held = self.held.get_or_insert_default();
         let mut count = 0;
-        for (publisher, gate) in publishers {
+        for (publisher, gate) in publishers.filter(|(_, gate)| !gate.has_left()) {
             gate.hold_until(self.brief_until);
             count += u64::from(held.brief.insert(publisher, gate).is_none());
         }
         count
     }
 
-    /// Lets publishers go if the queue is short: all of them, or those whose turn it is.
+    /// Lets publishers go if the queue is short: all of them, or those whose turn it is. The exempt go as soon as it is
+    /// not full.
     fn release_if_short(&mut self, now: Millis, limits: &Limits) -> Released {
-        if self.fuller_than(now, limits.messages / 4 * 3, limits.bytes / 4 * 3, limits.delay / 2) {
+        let (messages, bytes) = (limits.messages / 4 * 3, limits.bytes / 4 * 3);
+        if self.held.is_none() || self.entries.len() > messages || self.bytes > bytes {
             return Released::default();
         }
-        self.brief_until = 0;
+        let late = self.is_late(now, limits.delay, limits.delay / 2);
         let in_time = self.service.takes_within(limits.delay).max(MIN_DEPTH);
-        match &mut self.held {
-            // a slow consumer, for which what they all send at once may be too much
-            Some(held) if in_time < limits.messages && held.waiting() > 0 => {
-                let room = (in_time / 2).saturating_sub(self.entries.len()).max(1);
-                let grant = u32::try_from(room / held.waiting()).unwrap_or(u32::MAX).max(1);
-                Released::turns(held, room, grant)
-            }
-            _ => Released::all(self.held.take()),
+        let room = (in_time / 2).saturating_sub(self.fresh() + self.granted);
+        let Some(held) = &mut self.held else { return Released::default() };
+        let waiting = held.waiting();
+        // a slow consumer, for which what they all send at once may be too much
+        if late || in_time < limits.messages && waiting > 0 {
+            let grant = u32::try_from(room / waiting.max(1)).unwrap_or(u32::MAX).max(1);
+            let turns = (!late && room > 0).then(|| held.take_turns(room, grant));
+            self.granted += turns.as_ref().map_or(0, Turns::messages);
+            return Released::some(held.take_exempt(), turns);
         }
+        self.brief_until = 0;
+        self.granted = 0;
+        Released::all(self.held.take())
     }
 
     /// A burst must not leave its memory with an idle consumer.

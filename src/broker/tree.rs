@@ -52,8 +52,12 @@ impl Subscription {
 
     /// Whether a message that matches its filter is for it.
     pub fn wants(&self, message: &Message) -> bool {
-        let own = || matches!(&self.target, Target::Session(session) if session.number == message.publisher);
-        message.ordinal >= self.since && !(self.no_local && own())
+        message.ordinal >= self.since && !self.leaves_out(message.publisher)
+    }
+
+    /// Whether it wants no messages of this publisher: its own.
+    pub fn leaves_out(&self, publisher: u64) -> bool {
+        self.no_local && matches!(&self.target, Target::Session(session) if session.number == publisher)
     }
 
     /// The name of the target, for people.

@@ -6,7 +6,8 @@ use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use tidegate_plugin::{
-    Client, Hook, Host, Plugin, Publish, Publisher, Refusal, Request, Response, Subscribe, Tick, Verdict,
+    Client, Hook, Host, Plugin, Publish, Publisher, Refusal, Request, Response, Standing, Subscribe, Tick,
+    Verdict,
 };
 
 /// All plugins.
@@ -118,6 +119,11 @@ impl Hooks {
     /// Asks about a message.
     pub fn on_publish(&mut self, publish: &Publish<'_>) -> Verdict {
         self.first(|hook| hook.on_publish(publish))
+    }
+
+    /// Asks what the client is for a topic: the highest of the answers.
+    pub fn standing(&mut self, topic: &str) -> Standing {
+        self.hooks.iter_mut().map(|(_, hook)| hook.standing(topic)).max().unwrap_or_default()
     }
 
     /// Asks about a subscription.

@@ -92,7 +92,7 @@ impl Pace {
     pub fn start(rate: f64, config: &GateConfig) -> Self {
         assert!(config.grace.is_zero(), "a grace has no bound");
         let rate = rate * (1.0 + config.slack);
-        let burst = f64::from(config.burst).max(rate * config.burst_time.as_secs_f64());
+        let burst = f64::from(config.burst) + rate * config.burst_time.as_secs_f64();
         Self { start: Instant::now(), rate, burst }
     }
 

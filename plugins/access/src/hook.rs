@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_plugin::{Hook, Publish, Refusal, Subscribe, Verdict};
+use tidegate_plugin::{Hook, Publish, Refusal, Standing, Subscribe, Verdict};
 
 use crate::access::CurrentRules;
 use crate::rules::{Action, Grants};
@@ -61,6 +61,11 @@ impl Hook for AccessHook {
             self.last_topic.push_str(publish.topic);
         }
         Verdict::Continue
+    }
+
+    fn standing(&mut self, topic: &str) -> Standing {
+        self.refresh();
+        if self.grants.may(Action::Publish, topic) { Standing::Ordinary } else { Standing::Refused }
     }
 
     fn on_subscribe(&mut self, subscribe: &Subscribe<'_>) -> Verdict {

@@ -156,6 +156,12 @@ pub trait Hook: Send {
         Verdict::Continue
     }
 
+    /// What the client is for a topic while others wait for their turn to publish there. Asked instead of `on_publish`,
+    /// which is asked when it is its turn; must change nothing. Default: [`Standing::Ordinary`].
+    fn standing(&mut self, _topic: &str) -> Standing {
+        Standing::Ordinary
+    }
+
     /// The client subscribes to one filter. `Delay` and `Drop` count as `Refuse`. `Close` ends the connection without
     /// an answer to the filters before it.
     /// Default: [`Verdict::Continue`].
@@ -168,6 +174,18 @@ pub trait Hook: Send {
 
     /// The client is gone, whatever the reason. Default: nothing.
     fn on_disconnect(&mut self) {}
+}
+
+/// What a client is for a topic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Standing {
+    /// It waits for its turn like others.
+    #[default]
+    Ordinary,
+    /// It does not wait.
+    Exempt,
+    /// It may not publish there: it need not wait to be told so.
+    Refused,
 }
 
 /// A client that wants to connect.

@@ -26,6 +26,8 @@ const CALM_INTERVALS: f64 = 3.0;
 /// What a publisher that does not follow may send at once, as the time in which its rate makes it: two pauses, and some
 /// for timers that are late.
 const TRIED_BURST: Duration = Duration::from_millis(50);
+/// By how much it may be faster, as a share: what waits of one that has mended its ways must get less.
+const TRIED_SLACK: f64 = 0.05;
 /// The gateway's own topics; what a client may send there is an answer to us.
 const CONTROL: &str = "$tide/";
 
@@ -150,13 +152,14 @@ impl Limit {
             return None;
         }
         let (rate, burst) = if self.is_tried(now, grace) {
-            (in_force, (in_force * TRIED_BURST.as_secs_f64()).max(1.0))
+            let rate = in_force * (1.0 + config.slack.min(TRIED_SLACK));
+            (rate, (rate * TRIED_BURST.as_secs_f64()).max(1.0))
         } else {
             let rate = in_force * (1.0 + config.slack);
             (rate, f64::from(config.burst) + rate * config.burst_time.as_secs_f64())
         };
         match &mut self.bucket {
-            Some(bucket) if bucket.rate() == rate => {}
+            Some(bucket) if bucket.rate() == rate && bucket.burst() == burst => {}
             Some(bucket) => {
                 bucket.set_rate(now, rate);
                 bucket.set_burst(now, burst);
@@ -167,7 +170,7 @@ impl Limit {
         self.bucket.as_mut()
     }
 
-    /// Whether the publisher has been too fast for longer than the grace: it does not follow, so nothing is given away.
+    /// Whether the publisher has been too fast for longer than the grace: it does not follow, so little is given away.
     fn is_tried(&self, now: Moment, grace: Span) -> bool {
         self.excess_since(now).is_some_and(|since| now.since(since) > grace.max(CALM))
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use tidegate_plugin::{Hook, Publish, Publisher, Verdict};
+use tidegate_plugin::{Hook, Publish, Publisher, Standing, Verdict};
 
 use crate::class::Classes;
 
@@ -70,6 +70,11 @@ impl Hook for TopicHook {
             }
         }
         Verdict::Continue
+    }
+
+    fn standing(&mut self, topic: &str) -> Standing {
+        let bits = self.bits | self.classes.with_topic(topic);
+        if self.classes.exempts(&self.publisher, bits) { Standing::Exempt } else { Standing::Ordinary }
     }
 }
 

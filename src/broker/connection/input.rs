@@ -5,9 +5,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tidegate_plugin::Refusal;
+use tidegate_plugin::{Refusal, Standing};
 use tokio::io::{AsyncRead, ReadBuf};
 
+use super::packets::reserved;
 use super::{Connection, Ending, OUTPUT_LIMIT, Offered, Pause, Scratch};
 use crate::broker::clock::Millis;
 use crate::broker::gate::Held;
@@ -323,6 +324,10 @@ impl Connection {
             }
             None => {}
         }
+        if self.is_held_again(now) {
+            self.gate.stand_in_line();
+            return false;
+        }
         let Some(mut held) = self.held.take() else { return false };
         let mut last = Next::Go;
         self.start_batch(scratch);
@@ -382,20 +387,35 @@ impl Connection {
             || scratch.batch.count() >= self.grant
     }
 
+    /// Whether the first of the packets that wait must wait on: it had its turn, and others had none.
+    fn is_held_again(&mut self, now: Millis) -> bool {
+        if self.asked_for != (0, 0) || self.broker.holds_begun().is_none() {
+            return false;
+        }
+        let Some(mut held) = self.held.take() else { return false };
+        let again = held.packets.front_mut().is_some_and(|packet| {
+            let decoded = decode(Some(self.encoder.version), packet.frame, &packet.body);
+            matches!(decoded, Ok(Packet::Publish(publish)) if self.is_held_newcomer(publish.topic, now))
+        });
+        self.held = Some(held);
+        again
+    }
+
     /// Whether a queue that holds its publishers is where this message goes, though it had none of this publisher yet:
     /// else each of thousands that come at the same time would get one message in. Known publishers are held by what
-    /// they sent. Asked once for each topic and each time that a queue begins to hold.
+    /// they sent, and by this once their turn is over. Asked once for each topic and each time that a queue begins to
+    /// hold.
     fn is_held_newcomer(&mut self, topic: &str, now: Millis) -> bool {
         let Some(begun) = self.broker.holds_begun() else { return false };
         if topic.is_empty() || self.gate.publisher.is_exempt() {
             return false;
         }
         let asked = (begun, hash(topic));
-        if self.asked_for == asked {
+        if self.asked_for == asked || reserved(topic) {
             return false;
         }
         self.asked_for = asked;
-        self.broker.hold_newcomer(topic, &self.gate, now)
+        self.hooks.standing(topic) == Standing::Ordinary && self.broker.hold_newcomer(topic, &self.gate, now)
     }
 
     /// Whether what this client publishes stays behind what anybody published before it connected.
@@ -449,9 +469,12 @@ impl Connection {
             }
             Pause::Look(_) => {
                 self.pause = Pause::No;
+                if self.grant < usize::MAX {
+                    // its turn is over: it goes to the end of the line, if there still is one
+                    (self.grant, self.asked_for) = (usize::MAX, (0, 0));
+                }
                 if self.gate.held(now).is_none() {
                     self.credit = (2 * self.credit).min(FULL_CREDIT);
-                    self.grant = self.grant.saturating_mul(2);
                 }
                 true
             }

@@ -3,54 +3,57 @@
 //! Thousands of publishers that are let go at the same moment would be the next flood. So a slow consumer's queue lets
 //! them go one after the other, as it has room for what they send.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use crate::broker::gate::Gate;
 
-/// Publishers that wait for their turn, the first in line first.
+/// Publishers that wait for their turn, by the number of their session: who comes back has its place still.
 #[derive(Debug, Default)]
 pub struct Line(Mutex<Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {
-    gates: VecDeque<Arc<Gate>>,
-    /// How many of them have left.
-    gone: usize,
+    order: VecDeque<u64>,
+    standing: HashSet<u64>,
 }
 
 impl Line {
-    /// Goes to the end.
-    pub fn join(&self, gate: &Arc<Gate>) {
-        self.0.lock().gates.push_back(Arc::clone(gate));
-    }
-
-    /// One of those in line has left; its place is given up when half of them have.
-    pub fn leave(&self) {
+    /// Goes to the end, unless it stands in line already.
+    pub fn join(&self, number: u64) {
         let mut waiting = self.0.lock();
-        waiting.gone += 1;
-        if waiting.gone > waiting.gates.len() / 2 {
-            waiting.gates.retain(|gate| !gate.has_left());
-            waiting.gone = 0;
+        if waiting.standing.insert(number) {
+            waiting.order.push_back(number);
         }
     }
 
-    fn next(&self) -> Option<Arc<Gate>> {
-        self.0.lock().gates.pop_front()
+    fn next(&self) -> Option<u64> {
+        let mut waiting = self.0.lock();
+        let number = waiting.order.pop_front()?;
+        waiting.standing.remove(&number);
+        Some(number)
     }
 
     fn len(&self) -> usize {
-        self.0.lock().gates.len()
+        self.0.lock().order.len()
+    }
+
+    fn retain(&self, stays: impl Fn(u64) -> bool) {
+        let mut waiting = self.0.lock();
+        waiting.order.retain(|number| stays(*number));
+        waiting.standing.retain(|number| stays(*number));
     }
 }
 
 /// The publishers that a queue holds.
 #[derive(Debug, Default)]
 pub struct HeldGates {
-    /// Until the queue lets go.
-    pub lasting: HashMap<u64, Arc<Gate>>,
+    /// Until it is their turn.
+    lasting: HashMap<u64, Arc<Gate>>,
+    /// Until the queue is not full any more, whoever else is in line.
+    exempt: HashMap<u64, Arc<Gate>>,
     /// For a few milliseconds.
     pub brief: HashMap<u64, Arc<Gate>>,
     line: Arc<Line>,
@@ -59,16 +62,22 @@ pub struct HeldGates {
 impl HeldGates {
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.lasting.len() + self.brief.len()
+        self.lasting.len() + self.exempt.len() + self.brief.len()
     }
 
-    /// Closes a publisher's gate until it is let go; `false` if it was closed already.
+    /// Whether publishers wait for their turn.
+    pub fn is_lasting(&self) -> bool {
+        !self.lasting.is_empty()
+    }
+
+    /// Closes a publisher's gate until it is let go; `false` if it was closed already, or nobody is there any more.
     pub fn hold(&mut self, publisher: u64, gate: Arc<Gate>) -> bool {
-        if self.lasting.get(&publisher).is_some_and(|known| Arc::ptr_eq(known, &gate)) {
+        let held = if gate.publisher.is_exempt() { &mut self.exempt } else { &mut self.lasting };
+        if gate.has_left() || held.get(&publisher).is_some_and(|known| Arc::ptr_eq(known, &gate)) {
             return false;
         }
         gate.hold(&self.line);
-        match self.lasting.insert(publisher, gate) {
+        match held.insert(publisher, gate) {
             // the publisher has reconnected meanwhile
             Some(old) => {
                 old.release(&self.line);
@@ -83,24 +92,51 @@ impl HeldGates {
         self.line.len()
     }
 
-    /// Takes out those whose turn it is, at most so many.
-    pub fn take_turns(&mut self, most: usize) -> Vec<Arc<Gate>> {
-        let mut turns = Vec::new();
-        while turns.len() < most
-            && let Some(gate) = self.line.next()
+    /// Takes out those whose turn it is, at most so many, for so many messages each.
+    pub fn take_turns(&mut self, most: usize, grant: u32) -> Turns {
+        let mut turns = Turns { gates: Vec::new(), line: Arc::clone(&self.line), grant };
+        let mut count = 0;
+        while count < most
+            && let Some(number) = self.line.next()
         {
-            // others have left, or have reconnected
-            if self.lasting.get(&gate.number).is_some_and(|held| Arc::ptr_eq(held, &gate)) {
-                self.lasting.remove(&gate.number);
-                turns.push(gate);
+            // those who left take nobody's turn
+            if let Some(gate) = self.lasting.remove(&number) {
+                count += usize::from(!gate.has_left());
+                turns.gates.push(gate);
             }
         }
         turns
     }
 
+    /// Takes out those who are exempt, if there are any.
+    pub fn take_exempt(&mut self) -> Option<Turns> {
+        if self.exempt.is_empty() {
+            return None;
+        }
+        let gates = self.exempt.drain().map(|(_, gate)| gate).collect();
+        Some(Turns { gates, line: Arc::clone(&self.line), grant: 0 })
+    }
+
+    /// Forgets those who have left.
+    pub fn forget_gone(&mut self) {
+        let line = &self.line;
+        for held in [&mut self.lasting, &mut self.exempt] {
+            held.retain(|_, gate| {
+                let stays = !gate.has_left();
+                if !stays {
+                    gate.release(line);
+                }
+                stays
+            });
+        }
+        if self.line.len() > 2 * self.lasting.len() {
+            self.line.retain(|number| self.lasting.contains_key(&number));
+        }
+    }
+
     /// Lets all of them go.
     pub fn release_all(self) {
-        for gate in self.lasting.values() {
+        for gate in self.lasting.values().chain(self.exempt.values()) {
             gate.release(&self.line);
         }
         for gate in self.brief.values() {
@@ -109,25 +145,38 @@ impl HeldGates {
     }
 }
 
+/// Those whose turn it is.
+#[derive(Debug)]
+pub struct Turns {
+    gates: Vec<Arc<Gate>>,
+    line: Arc<Line>,
+    /// Messages that each may send at once; 0: as they like.
+    grant: u32,
+}
+
+impl Turns {
+    /// Messages that they may send at once.
+    pub fn messages(&self) -> usize {
+        self.gates.len() * self.grant as usize
+    }
+}
+
 /// Those that a queue lets go, once its lock is no longer held.
 #[derive(Debug, Default)]
 pub struct Released {
-    /// All that were held.
-    pub all: Option<Box<HeldGates>>,
-    /// Those whose turn it is, their line, and how many messages each may send at once.
-    pub turns: Option<(Vec<Arc<Gate>>, Arc<Line>, u32)>,
+    all: Option<Box<HeldGates>>,
+    turns: [Option<Turns>; 2],
 }
 
 impl Released {
     /// Everybody.
     pub fn all(held: Option<Box<HeldGates>>) -> Self {
-        Self { all: held, turns: None }
+        Self { all: held, turns: [None, None] }
     }
 
-    /// So many of those in line, for so many messages each.
-    pub fn turns(held: &mut HeldGates, most: usize, grant: u32) -> Self {
-        let turns = held.take_turns(most);
-        Self { all: None, turns: Some((turns, Arc::clone(&held.line), grant)) }
+    /// The exempt, and those whose turn it is.
+    pub fn some(exempt: Option<Turns>, turns: Option<Turns>) -> Self {
+        Self { all: None, turns: [exempt, turns] }
     }
 
     /// Opens their gates.
@@ -135,10 +184,12 @@ impl Released {
         if let Some(all) = self.all {
             all.release_all();
         }
-        if let Some((gates, line, grant)) = self.turns {
-            for gate in gates {
-                gate.grant(grant);
-                gate.release(&line);
+        for turns in self.turns.into_iter().flatten() {
+            for gate in turns.gates {
+                if turns.grant > 0 {
+                    gate.grant(turns.grant);
+                }
+                gate.release(&turns.line);
             }
         }
     }

@@ -106,11 +106,13 @@ fn those_who_wait_for_a_slow_consumer_get_their_turns() {
         now
     };
     queue.push(entries(QoS::AtLeastOnce, 160, 1), 1, &limits);
-    (0..40).for_each(|_| drop(take_one(&queue)));
+    for _ in 0..40 {
+        take_one(&queue);
+    }
     let gates: Vec<_> = (1..=2_000).map(numbered).collect();
     let pairs = gates.iter().map(|gate| (gate.number, Arc::clone(gate)));
     assert_eq!(queue.hold(pairs, 41, &limits).count, 2_000);
-    gates.iter().for_each(Gate::stand_in_line);
+    gates.iter().for_each(|gate| gate.stand_in_line());
     gates[3].leave();
     let free = || gates.iter().filter(|gate| gate.held(41).is_none()).count();
     let mut before = 0;
@@ -121,9 +123,9 @@ fn those_who_wait_for_a_slow_consumer_get_their_turns() {
         assert!(gates[..after].iter().all(|gate| gate.held(41).is_none()), "the first in line first");
         before = after;
     }
-    assert!((500..2_000).contains(&before), "{before}");
+    assert!((40..=51).contains(&before), "{before}: as many as there is room for");
     // Nobody sent anything, and nothing is left that could be taken: they go on all the same.
-    (0..100).for_each(|turn| queue.go_on(1000 + turn, &limits));
+    (0..100).for_each(|turn| queue.go_on(1000 + turn, &limits).open());
     assert_eq!(free(), 2_000);
     assert!(!queue.holds());
 }
