@@ -11,8 +11,8 @@ use crate::filter;
 use crate::message::Asked;
 use crate::shelf::{Bounds, Line, Shelf};
 
-/// Parts of the history that can be written to at the same time.
-const SHELVES: usize = 16;
+/// Parts of the history that can be written to at the same time; each has an equal part of its memory.
+pub const SHELVES: usize = 16;
 /// Topics that one answer names.
 const MOST_HEADS: usize = 10_000;
 

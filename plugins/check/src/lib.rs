@@ -28,6 +28,7 @@ mod shelf;
 
 pub use config::{CheckConfig, ConfigError};
 pub use desk::{Asker, Desk, Reply, Served, Submitted};
-pub use history::{Found, History, Kept};
+pub use filter::is_valid as is_filter;
+pub use history::{Found, History, Kept, SHELVES};
 pub use message::{Answer, Asked, Check};
 pub use plugin::CheckPlugin;
