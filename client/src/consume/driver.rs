@@ -301,7 +301,8 @@ impl Driver {
             (stats.checks, stats.redundant_checks) = (counts.made, counts.redundant);
             (stats.silent_checks, stats.delayed_checks) = (counts.silent, counts.delayed);
             (stats.interval, stats.response) = (duration(checks.interval()), duration(checks.response()));
-            stats.mean_lost = checks.mean_lost();
+            (stats.mean_lost, stats.answered_checks) = (checks.mean_lost(), counts.answered);
+            stats.last_response = duration(counts.last_response);
         }
     }
 

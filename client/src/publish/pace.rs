@@ -36,8 +36,10 @@ impl Pace {
         if (old.rate, old.burst) == (limit.rate, limit.burst) {
             return;
         }
+        // Those who kept a rate of their own in step would keep the gateway's in step: they draw their place anew.
+        let joins = limit.held && !old.held;
         match (limit.rate, old.rate, &mut self.bucket) {
-            (Some(new), Some(old_rate), Some(bucket)) if old.burst == limit.burst => {
+            (Some(new), Some(old_rate), Some(bucket)) if old.burst == limit.burst && !joins => {
                 bucket.set_rate(now, new);
                 self.due = self.due.map(|due| now + due.since(now).scale(old_rate / new));
             }
@@ -169,6 +171,26 @@ mod tests {
         }
     }
 
+    /// They started together and sent at their own rate until the gateway told them another one.
+    #[test]
+    fn a_fleet_that_was_in_step_is_not_when_it_is_held_back() {
+        let mut random = Seeded::new(2);
+        let mut all = Vec::new();
+        for _ in 0..200 {
+            let mut pace = Pace::new();
+            pace.follow(at(0.0), Limit { held: false, ..limit(1.25) });
+            assert_eq!(times(&mut pace, 0.0, 5.0, 0.002, &mut random).len(), 7);
+            pace.follow(at(5.0), limit(0.25));
+            all.extend(times(&mut pace, 5.0, 60.0, 0.002, &mut random));
+        }
+        let share = 200.0 * 0.25 * 2.0;
+        for start in 5..63 {
+            let start = f64::from(start);
+            let count = all.iter().filter(|time| (start..start + 2.0).contains(*time)).count();
+            assert!((count as f64) < 1.5 * share, "{count} from {start}, where {share} is the share");
+        }
+    }
+
     #[test]
     fn idle_publishers_that_wake_together_spread_only_while_held_back() {
         let mut random = Seeded::new(3);
@@ -194,9 +216,14 @@ mod tests {
         pace.follow(at(0.0), Limit { held: false, ..limit(1.0) });
         assert_eq!(pace.ask(at(0.0), &mut random), Pass::Go);
         let Pass::Wait(_) = pace.ask(at(0.0), &mut random) else { panic!("the second must wait") };
-        pace.follow(at(0.5), limit(0.1));
+        pace.follow(at(0.5), Limit { held: false, ..limit(0.1) });
         let Pass::Wait(wait) = pace.ask(at(0.5), &mut random) else { panic!("half an interval is left") };
         assert!((wait.as_secs_f64() - 5.0).abs() < 1e-6, "{wait}");
+        pace.follow(at(0.5), limit(0.1));
+        let Pass::Wait(same) = pace.ask(at(0.5), &mut random) else {
+            panic!("the same rate changes nothing")
+        };
+        assert_eq!(same, wait);
         pace.follow(at(0.5), Limit { rate: None, ..limit(1.0) });
         assert_eq!(pace.ask(at(0.5), &mut random), Pass::Go);
     }
