@@ -70,6 +70,11 @@ fn report(
     got: (f64, u64),
     offered: (f64, u64),
 ) -> Shown {
+    if std::env::var("TRACE").is_ok() {
+        let mut bins = vec![0; 130];
+        times.iter().for_each(|t| bins[(t * 2.0) as usize] += 1);
+        println!("{bins:?}");
+    }
     let mut shown = Shown::default();
     shown.show("publishers held back at the end", held, held == fleet.len());
     let sent = times.len() as f64 / MEASURE.as_secs_f64();
