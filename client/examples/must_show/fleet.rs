@@ -24,7 +24,7 @@ const MEASURE: Duration = Duration::from_secs(60);
 const REST: Duration = Duration::from_secs(40);
 
 pub(crate) async fn run() -> Shown {
-    let gateway = Gateway::start("127.0.0.1:0", &[]);
+    let gateway = Arc::new(Gateway::start("127.0.0.1:0", &[]));
     let over = Arc::new(AtomicBool::new(false));
     let worker = consume(&gateway, over.clone()).await;
     let arrivals = watch_arrivals(&gateway).await;
@@ -42,7 +42,9 @@ pub(crate) async fn run() -> Shown {
             assert!(publisher.offer(&format!("fleet/{member}"), sample));
         }
         count += 1;
-        announced.push((Instant::now(), gateway.metric(ANNOUNCED)));
+        let asked = gateway.clone();
+        let metric = tokio::task::spawn_blocking(move || asked.metric(ANNOUNCED)).await;
+        announced.push((Instant::now(), metric.unwrap()));
         rates.push((Instant::now(), fleet.iter().filter_map(Publisher::rate).sum()));
     }
     let (from, to) = (start + SETTLE, start + SETTLE + MEASURE);
@@ -70,11 +72,6 @@ fn report(
     got: (f64, u64),
     offered: (f64, u64),
 ) -> Shown {
-    if std::env::var("TRACE").is_ok() {
-        let mut bins = vec![0; 130];
-        times.iter().for_each(|t| bins[(t * 2.0) as usize] += 1);
-        println!("{bins:?}");
-    }
     let mut shown = Shown::default();
     shown.show("publishers held back at the end", held, held == fleet.len());
     let sent = times.len() as f64 / MEASURE.as_secs_f64();

@@ -9,7 +9,8 @@ use tidegate_control::time::{Moment, Span};
 
 use super::rate::Limit;
 
-/// A timer that fires late by up to this does not slow the publisher down.
+/// A timer that fires late by up to this, or by up to half an interval, does not move what comes after: it would slow the
+/// publisher down, and all publishers of a program that stands still for a moment would send in step from then on.
 const LATE: Span = Span::from_millis(100);
 
 /// Says when messages may go.
@@ -68,9 +69,10 @@ impl Pace {
         if now < due {
             return Pass::Wait(due.since(now));
         }
+        let late = LATE.max(self.interval().scale(0.5));
         // Booked when it was due: what the timer was late is not lost.
         if let Some(bucket) = &mut self.bucket
-            && let Pass::Wait(wait) = bucket.take(due.max(now - LATE))
+            && let Pass::Wait(wait) = bucket.take(due.max(now - late))
         {
             self.due = Some(now + wait);
             return Pass::Wait(wait);
@@ -185,6 +187,28 @@ mod tests {
         }
         let share = 200.0 * 0.25 * 2.0;
         for start in 5..63 {
+            let start = f64::from(start);
+            let count = all.iter().filter(|time| (start..start + 2.0).contains(*time)).count();
+            assert!((count as f64) < 1.5 * share, "{count} from {start}, where {share} is the share");
+        }
+    }
+
+    /// A program with a whole fleet stands still for a second and a half, several times.
+    #[test]
+    fn a_fleet_that_stood_still_does_not_send_in_step() {
+        let mut random = Seeded::new(2);
+        let mut all = Vec::new();
+        for _ in 0..200 {
+            let mut pace = Pace::new();
+            pace.follow(at(0.0), limit(0.25));
+            for start in [0.0, 20.0, 40.0, 60.0] {
+                let went = times(&mut pace, start + 1.5, 18.5, 0.002, &mut random);
+                // What was late goes at once when the program goes on.
+                all.extend(went.into_iter().filter(|time| *time > start + 2.0));
+            }
+        }
+        let share = 200.0 * 0.25 * 2.0;
+        for start in 62..78 {
             let start = f64::from(start);
             let count = all.iter().filter(|time| (start..start + 2.0).contains(*time)).count();
             assert!((count as f64) < 1.5 * share, "{count} from {start}, where {share} is the share");
