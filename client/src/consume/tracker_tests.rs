@@ -67,7 +67,7 @@ fn a_gap_waits_for_the_answer() {
     assert_eq!(brought.missing, 3);
     assert_eq!(shown(&tracker.came(numbered(8), None, at(1.0))), [""; 0], "it came by itself after all");
     assert_eq!(shown(&tracker.came(numbered(9), None, at(1.0))), ["9"]);
-    assert!(!tracker.gap().is_some());
+    assert!(tracker.gap().is_none());
 }
 
 #[test]

@@ -181,9 +181,8 @@ impl Asking {
     /// Where the answer goes. Under the client's own topic only: anywhere else others could read what they may not, or
     /// be written to by a client that may not.
     fn reply(&self, request: &CheckRequest<'_>) -> Result<Reply, &'static str> {
-        let correlation = request.correlation_data.map(Box::from);
-        let length = request.response_topic.map_or(0, str::len)
-            + correlation.as_ref().map_or(0, |data: &Box<[u8]>| data.len());
+        let length =
+            request.response_topic.map_or(0, str::len) + request.correlation_data.map_or(0, <[u8]>::len);
         if length > MOST_REPLY {
             return Err("response topic and correlation data are too long");
         }
@@ -194,7 +193,10 @@ impl Asking {
             Some(topic) if !own(topic) => {
                 Err("the response topic is not the client's own update topic, or below it")
             }
-            topic => Ok(Reply { topic: topic.map(str::to_owned), correlation }),
+            topic => Ok(Reply {
+                topic: topic.map(str::to_owned),
+                correlation: request.correlation_data.map(Box::from),
+            }),
         }
     }
 }
