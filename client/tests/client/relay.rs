@@ -27,6 +27,7 @@ pub(crate) struct Relay {
     /// When each connection was accepted while the cable was in.
     pub(crate) accepted: Arc<Mutex<Vec<Instant>>>,
     /// When clients sent messages, if what came at once began with one.
+    #[allow(dead_code, reason = "read by the example must_show")]
     pub(crate) sent: Arc<Mutex<Vec<Instant>>>,
     cable: watch::Sender<Cable>,
     task: JoinHandle<()>,
