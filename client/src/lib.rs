@@ -45,7 +45,7 @@
 //! |---|---|
 //! | nobody announces a rate | a publisher sends at its own rate ([`PublisherBuilder::rate`]; default: every sample at once) |
 //! | a rate is announced, for all, for the class or for this client | it is kept from the next message on; the most special announcement counts, and an acknowledgement's when it is newer |
-//! | a whole fleet is told the same rate | each publisher waits for a random part of the interval first, so that they don't send in step |
+//! | a whole fleet is told the same rate | each publisher waits for a random part of the interval first, and its intervals vary by a tenth, so that they don't send in step |
 //! | samples come faster than the rate | they are merged by the [`Policy`]: the latest, the mean with its count, a batch, or an [`Aggregate`] of your own |
 //! | an alarm must get through | [`Publisher::offer_urgent`]: before all samples, in order, one at a time, until it is acknowledged |
 //! | the gateway refuses a message (0x97) | it goes again after the time that the gateway named and a random bit more; nothing is lost |
@@ -58,6 +58,8 @@
 //! | the network is gone for long | [`Publisher::offer`] goes on without waiting; buffers have bounds, and what does not fit is counted |
 //! | the broker says "use another server" (0x9C, 0x9D) or `move` | the client goes there, by the same transport; home again when nobody is there |
 //! | a notification is lost | the next number shows it, or the next check does; what was missing is fetched and handed on before what came after it |
+//! | messages of two publishers under one topic overtake each other | they are put in order; a gap is asked about after 100 ms |
+//! | a filter is that of a shared group | its updates are handed on as they come, and never asked for: other members get the rest |
 //! | it can't be fetched any more | the next update says how many are lost |
 //! | the gateway answers checks slowly, or asks for fewer | the subscriber backs off at random, and keeps to the rate that it is told |
 //! | the program does not take its updates | they are not acknowledged, and the broker stops sending: the gateway sees the queue grow, and tells the publishers |

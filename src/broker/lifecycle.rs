@@ -4,10 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use tidegate_plugin as plugin;
 use tidegate_plugin::Publisher;
 
 use super::Broker;
-use super::clock::Millis;
+use super::clock::{Millis, moment};
 use super::gate::Gate;
 use super::group::Group;
 use super::inflight::Stage;
@@ -16,7 +17,7 @@ use super::queue::Entry;
 use super::session::{Session, State};
 use super::timers::Action;
 use super::tree::Target;
-use crate::wire::{QoS, Will};
+use crate::wire::{QoS, Will, user_property};
 
 /// A session that a connection owns now.
 pub(super) struct Attached {
@@ -235,14 +236,26 @@ impl Broker {
     }
 
     fn publish_will(&self, session: &Arc<Session>, will: &Will) {
+        let now = self.clock.now();
+        let accepted = plugin::Publish {
+            topic: &will.topic,
+            payload: &will.payload,
+            qos: will.qos as u8,
+            retain: will.retain,
+            now: moment(now),
+            waited: Duration::ZERO,
+        };
+        let mut properties = Vec::new();
+        self.chain.on_accept(&accepted, &mut |key, value| user_property(&mut properties, key, value));
+        properties.extend_from_slice(&will.properties);
         let parts = Parts {
             topic: &will.topic,
-            properties: &will.properties,
+            properties: &properties,
             payload: &will.payload,
             qos: will.qos,
             retain: will.retain,
             ordinal: 0,
-            expires: expiry_moment(self.clock.now(), will.message_expiry),
+            expires: expiry_moment(now, will.message_expiry),
         };
         self.stats.published.add(1);
         self.publish_own(session.number, parts);

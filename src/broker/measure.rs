@@ -11,7 +11,7 @@ use super::queue::Stated;
 use super::topic;
 use super::tree::{Subscription, Target};
 use crate::ledger::Measured;
-use crate::wire::QoS;
+use crate::wire::{QoS, correlation_data};
 
 impl Measured for Subscription {
     fn measure(&self, now: Moment) -> Option<QueueReport> {
@@ -53,19 +53,34 @@ impl Measured for Subscription {
     }
 }
 
-impl Host for Broker {
-    fn publish(&self, topic: &str, payload: &[u8], retain: bool) {
-        let qos = QoS::AtMostOnce;
-        let parts = Parts { topic, properties: b"", payload, qos, retain, ordinal: 0, expires: 0 };
+impl Broker {
+    /// Publishes a message of a plugin, unless too many wait.
+    fn publish_for_plugin(&self, parts: Parts<'_>) {
         if !self.own.crowded() {
             self.publish_own(0, parts);
             return;
         }
         self.stats.own_left_out.add(1);
         // who subscribes later shall get the newest one nevertheless
-        if retain {
+        if parts.retain {
             self.retain(0, parts);
         }
+    }
+}
+
+impl Host for Broker {
+    fn publish(&self, topic: &str, payload: &[u8], retain: bool) {
+        let qos = QoS::AtMostOnce;
+        let parts = Parts { topic, properties: b"", payload, qos, retain, ordinal: 0, expires: 0 };
+        self.publish_for_plugin(parts);
+    }
+
+    fn respond(&self, topic: &str, payload: &[u8], correlation: &[u8]) {
+        let mut properties = Vec::new();
+        correlation_data(&mut properties, correlation);
+        let (properties, qos) = (&*properties, QoS::AtMostOnce);
+        let parts = Parts { topic, properties, payload, qos, retain: false, ordinal: 0, expires: 0 };
+        self.publish_for_plugin(parts);
     }
 
     fn subscribers(&self, topic: &str) -> usize {

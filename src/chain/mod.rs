@@ -6,14 +6,16 @@ use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use tidegate_plugin::{
-    Client, Hook, Host, Plugin, Publish, Publisher, Refusal, Request, Response, Standing, Subscribe, Tick,
-    Verdict,
+    CheckRequest, Client, Hook, Host, Plugin, Publish, Publisher, Refusal, Request, Response, Standing,
+    Subscribe, Tick, Verdict,
 };
 
 /// All plugins.
 #[derive(Clone, Default)]
 pub struct Chain {
     plugins: Vec<Arc<dyn Plugin>>,
+    /// Those among them that want to hear of accepted messages.
+    accepting: Vec<Arc<dyn Plugin>>,
 }
 
 /// A client that wants to connect, owned so that a plugin can look at it on another thread.
@@ -36,7 +38,8 @@ pub struct Candidate {
 impl Chain {
     /// A chain of these plugins.
     pub fn new(plugins: Vec<Arc<dyn Plugin>>) -> Self {
-        Self { plugins }
+        let accepting = plugins.iter().filter(|plugin| plugin.hears_accepted()).cloned().collect();
+        Self { plugins, accepting }
     }
 
     /// Asks every plugin about a client that wants to connect.
@@ -71,6 +74,13 @@ impl Chain {
             if catch_unwind(AssertUnwindSafe(|| plugin.on_tick(tick))).is_err() {
                 tracing::error!(plugin = plugin.name(), "a panic ended its turn of the control loop");
             }
+        }
+    }
+
+    /// Tells the plugins that want it of an accepted message; `add` takes the user properties that they give it.
+    pub fn on_accept(&self, publish: &Publish<'_>, add: &mut dyn FnMut(&str, &str)) {
+        for plugin in &self.accepting {
+            plugin.on_accept(publish, add);
         }
     }
 
@@ -129,6 +139,16 @@ impl Hooks {
     /// Asks about a subscription.
     pub fn on_subscribe(&mut self, subscribe: &Subscribe<'_>) -> Verdict {
         self.first(|hook| hook.on_subscribe(subscribe))
+    }
+
+    /// Tells of a subscription that is in force.
+    pub fn on_subscribed(&mut self, subscribe: &Subscribe<'_>) {
+        self.hooks.iter_mut().for_each(|(_, hook)| hook.on_subscribed(subscribe));
+    }
+
+    /// Hands over a check; whether a plugin took it.
+    pub fn on_check(&mut self, check: &CheckRequest<'_>) -> bool {
+        self.hooks.iter_mut().any(|(_, hook)| hook.on_check(check))
     }
 
     /// Tells of the end of a subscription.

@@ -15,7 +15,9 @@ use tidegate_plugin::{Plugin, QueueControl, Request, Response};
 use super::CliError;
 use super::passwd::PasswdError;
 use super::serve::Gateway as Serving;
-use crate::config::{AutoscaleSettings, CouplingPolicy, ExcessPolicy, GateSettings, Qos0Policy, Settings};
+use crate::config::{
+    AutoscaleSettings, CheckSettings, CouplingPolicy, ExcessPolicy, GateSettings, Qos0Policy, Settings,
+};
 use crate::gateway::{Builder, Gateway};
 use crate::listen::Stream;
 
@@ -64,7 +66,7 @@ fn plugin(name: &str, settings: &Settings, overload: Option<&Overload>) -> Resul
             let control = overload.map(|overload| Arc::new(overload.clone()) as Arc<dyn QueueControl>);
             Ok(Box::new(autoscale(settings, control)?))
         }
-        "check" => Ok(Box::new(check()?)),
+        "check" => Ok(Box::new(check(settings)?)),
         "gate" => Ok(Box::new(gate(settings)?)),
         "overload" => Ok(Box::new(overload.ok_or_else(unknown)?.clone())),
         _ => Err(unknown()),
@@ -81,8 +83,21 @@ fn access(settings: &Settings) -> Result<Access, CliError> {
     Access::load(config).map_err(|error| CliError::File(error.to_string()))
 }
 
-fn check() -> Result<CheckPlugin, CliError> {
-    CheckPlugin::new(CheckConfig::default()).map_err(|error| CliError::Broker(error.to_string()))
+fn check(settings: &Settings) -> Result<CheckPlugin, CliError> {
+    let config = check_config(&settings.check, &settings.overload.prefix);
+    CheckPlugin::new(config).map_err(|error| CliError::File(error.to_string()))
+}
+
+fn check_config(settings: &CheckSettings, prefix: &str) -> CheckConfig {
+    let mut config = CheckConfig::default();
+    config.prefix = prefix.into();
+    config.track = settings.track.clone();
+    (config.max_topics, config.max_updates) = (settings.max_topics, settings.max_updates);
+    (config.max_bytes, config.max_payload) = (settings.max_bytes, settings.max_payload);
+    (config.max_rate, config.max_wait) = (settings.max_rate, Duration::from_millis(settings.max_wait_ms));
+    (config.max_answer, config.max_answer_bytes) = (settings.max_answer, settings.max_answer_bytes);
+    config.max_check = settings.max_check;
+    config
 }
 
 fn gate(settings: &Settings) -> Result<Gate, CliError> {
@@ -165,6 +180,7 @@ mod tests {
     fn the_defaults_are_those_of_the_plugins() {
         let settings = Settings::default();
         assert_eq!(gate_config(&settings.gate), GateConfig::default());
+        assert_eq!(check_config(&settings.check, &settings.overload.prefix), CheckConfig::default());
         assert_eq!(autoscale_config(&settings.autoscale), AutoscaleConfig::default());
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use figment::Figment;
 
 use super::error::Problem;
-use super::{AutoscaleSettings, GateSettings, ListenSettings, Settings, explain, keys, load};
+use super::{AutoscaleSettings, CheckSettings, GateSettings, ListenSettings, Settings, explain, keys, load};
 
 /// The largest packet that MQTT's four length bytes can announce.
 const LARGEST_PACKET: u64 = 268_435_460;
@@ -26,6 +26,7 @@ pub(super) fn check(figment: &Figment, settings: &Settings) -> Vec<Problem> {
     checks.plugins(settings);
     checks.access(settings);
     checks.gate(&settings.gate);
+    checks.active_checks(&settings.check, settings.session.max_packet_size);
     checks.autoscale(&settings.autoscale);
     checks.files(settings);
     checks.holds(settings);
@@ -166,6 +167,28 @@ impl Checks<'_> {
         self.within("gate.burst_ms", gate.burst_ms, 20, 60_000);
         self.within("gate.qos0_wait_ms", gate.qos0_wait_ms, 0, 3_600_000);
         self.within("gate.close_after", gate.close_after, 1, 86_400);
+    }
+
+    fn active_checks(&mut self, check: &CheckSettings, max_packet: u32) {
+        if let Some(filter) = check.track.iter().find(|filter| !tidegate_check::is_filter(filter)) {
+            self.refuse("check.track", format!("{filter:?} is not a topic filter"));
+        }
+        self.within("check.max_topics", check.max_topics as u64, 1, 100_000_000);
+        self.within("check.max_updates", check.max_updates as u64, 1, 1_000_000);
+        self.between("check.max_rate", check.max_rate, 1.0, 1e6);
+        self.within("check.max_wait_ms", check.max_wait_ms, 0, 60_000);
+        self.within("check.max_answer", check.max_answer as u64, 1, 1_000_000);
+        self.within("check.max_check", check.max_check as u64, 64, max_packet.into());
+        self.refuse_if(
+            check.max_answer_bytes < check.max_payload,
+            "check.max_answer_bytes",
+            "must be at least check.max_payload, or the largest messages would never be answered",
+        );
+        self.refuse_if(
+            check.max_bytes < check.max_payload.saturating_mul(tidegate_check::SHELVES),
+            "check.max_bytes",
+            "must be at least 16 times check.max_payload",
+        );
     }
 
     fn autoscale(&mut self, autoscale: &AutoscaleSettings) {

@@ -19,7 +19,7 @@ mod tests;
 
 pub use error::{ConfigError, Problem};
 pub use load::{Loaded, Sources, load};
-pub use plugins::{AutoscaleSettings, CouplingPolicy, ExcessPolicy, GateSettings, Qos0Policy};
+pub use plugins::{AutoscaleSettings, CheckSettings, CouplingPolicy, ExcessPolicy, GateSettings, Qos0Policy};
 pub use settings::{
     AccessSettings, AdminSettings, Hold, ListenSettings, LogFormat, LogSettings, Mode, OverloadAlgorithm,
     OverloadSettings, PublisherClass, QueueChoice, QueueSettings, SessionSettings, Settings, TlsSettings,

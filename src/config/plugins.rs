@@ -1,4 +1,4 @@
-//! The settings of plugins that control rates.
+//! The settings of plugins that control rates and answer checks.
 
 use serde::{Deserialize, Serialize};
 
@@ -61,6 +61,49 @@ pub enum Qos0Policy {
     Wait,
     /// They are thrown away.
     Drop,
+}
+
+/// What consumers that missed something may ask for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CheckSettings {
+    /// Filters whose messages are numbered and kept.
+    pub track: Vec<String>,
+    /// Topics that are numbered.
+    pub max_topics: usize,
+    /// Messages that are kept of each topic.
+    pub max_updates: usize,
+    /// Bytes of payloads that are kept over all topics.
+    pub max_bytes: usize,
+    /// Larger payloads are numbered, but not kept, in bytes.
+    pub max_payload: usize,
+    /// Checks that are answered in a second.
+    pub max_rate: f64,
+    /// The longest that a check waits for its answer before it is told to come back, in milliseconds.
+    pub max_wait_ms: u64,
+    /// Messages in one answer.
+    pub max_answer: usize,
+    /// Bytes of payloads in one answer.
+    pub max_answer_bytes: usize,
+    /// Bytes of a check.
+    pub max_check: usize,
+}
+
+impl Default for CheckSettings {
+    fn default() -> Self {
+        Self {
+            track: vec!["#".into()],
+            max_topics: 100_000,
+            max_updates: 32,
+            max_bytes: 32 * 1024 * 1024,
+            max_payload: 16 * 1024,
+            max_rate: 1_000.0,
+            max_wait_ms: 100,
+            max_answer: 1_000,
+            max_answer_bytes: 256 * 1024,
+            max_check: 64 * 1024,
+        }
+    }
 }
 
 /// How Tidegate and an auto-scaler of consumers work together.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::plugins::{AutoscaleSettings, GateSettings};
+use super::plugins::{AutoscaleSettings, CheckSettings, GateSettings};
 
 /// All that can be configured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -30,6 +30,8 @@ pub struct Settings {
     pub overload: OverloadSettings,
     /// How publishers are held to their rates.
     pub gate: GateSettings,
+    /// What consumers that missed something may ask for.
+    pub check: CheckSettings,
     /// How Tidegate and an auto-scaler work together.
     pub autoscale: AutoscaleSettings,
     /// Metrics and health.
@@ -50,6 +52,7 @@ impl Default for Settings {
             access: AccessSettings::default(),
             overload: OverloadSettings::default(),
             gate: GateSettings::default(),
+            check: CheckSettings::default(),
             autoscale: AutoscaleSettings::default(),
             admin: AdminSettings::default(),
             log: LogSettings::default(),

@@ -22,6 +22,7 @@ pub use packet::{
 };
 pub use property::PublishProperties;
 pub use reason::{ReasonCode, WireError};
+pub use writer::{correlation_data, user_property};
 
 /// The protocol version that a connection speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

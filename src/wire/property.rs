@@ -12,6 +12,10 @@ pub struct PublishProperties<'a> {
     pub topic_alias: Option<u16>,
     /// Message Expiry Interval in seconds.
     pub message_expiry: Option<u32>,
+    /// Response Topic.
+    pub response_topic: Option<&'a str>,
+    /// Correlation Data.
+    pub correlation_data: Option<&'a [u8]>,
 }
 
 impl<'a> PublishProperties<'a> {
@@ -36,6 +40,8 @@ impl<'a> PublishProperties<'a> {
                 // Two bytes long, so that the cast can't cut.
                 id::TOPIC_ALIAS => found.topic_alias = Some(item.number as u16),
                 id::MESSAGE_EXPIRY => found.message_expiry = Some(item.number),
+                id::RESPONSE_TOPIC => found.response_topic = Some(text(item.value)?),
+                id::CORRELATION_DATA => found.correlation_data = Some(item.value),
                 // [MQTT-3.3.4-6]
                 id::SUBSCRIPTION_ID => {
                     return Err(WireError::protocol("subscription identifier from a client"));

@@ -38,6 +38,20 @@ pub(super) fn clip(text: &str) -> &str {
     text.split('\0').next().unwrap_or(text)
 }
 
+/// Appends a user property, as it stands among the properties of a PUBLISH.
+pub fn user_property(out: &mut Vec<u8>, key: &str, value: &str) {
+    Property::User(key, value).write(out);
+}
+
+/// Appends correlation data, as it stands among the properties of a PUBLISH; nothing if it is longer than 65,535 bytes.
+pub fn correlation_data(out: &mut Vec<u8>, data: &[u8]) {
+    if let Ok(length) = u16::try_from(data.len()) {
+        out.push(id::CORRELATION_DATA);
+        two(out, length);
+        out.extend_from_slice(data);
+    }
+}
+
 fn string(out: &mut Vec<u8>, text: &str) {
     let text = clip(text);
     // `clip` leaves no more than a u16 holds.

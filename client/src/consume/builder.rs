@@ -10,12 +10,15 @@ use tidegate_control::time::Span;
 use tokio::sync::mpsc;
 
 use super::checks::{AnyStrategy, CheckSettings, Checks};
-use super::driver::{Driver, Parts, Shared};
+use super::driver::{Driver, Parts, Shared, is_shared};
 use super::subscriber::Subscriber;
 use super::tracker::{Tracker, TrackerSettings};
 use crate::clock::{Clock, span};
 use crate::error::Error;
 use crate::net::{Connection, Link, Qos};
+
+/// How long a subscriber that never asks waits for an update that was overtaken.
+const OVERTAKEN: Duration = Duration::from_secs(1);
 
 /// Describes a [`Subscriber`].
 #[must_use]
@@ -49,7 +52,8 @@ impl SubscriberBuilder {
         }
     }
 
-    /// Subscribes to a filter, at least once.
+    /// Subscribes to a filter, at least once. A shared one (`$share/group/filter`) works too: its updates are handed on as
+    /// they come, and are not asked for, since others in the group get what this one does not.
     pub fn filter(self, filter: impl Into<String>) -> Self {
         self.filter_with(filter, Qos::AtLeastOnce)
     }
@@ -68,7 +72,8 @@ impl SubscriberBuilder {
         self
     }
 
-    /// Never asks for what is missing: only what comes by itself.
+    /// Never asks for what is missing: only what comes by itself, and an update waits for a second at most for one
+    /// before it.
     pub fn passive_only(mut self) -> Self {
         self.checks = None;
         self
@@ -123,10 +128,14 @@ impl SubscriberBuilder {
         let runtime = tokio::runtime::Handle::try_current().map_err(|_| Error::NoRuntime)?;
         self.validate()?;
         let clock = Clock::start();
-        let hold = span(self.hold);
+        let own = self.filters.iter().any(|(filter, _)| !is_shared(filter));
+        let checks = self.checks.filter(|_| own);
+        // Nobody will fetch what is missing: all that can come is what was overtaken.
+        let hold = if checks.is_some() { self.hold } else { self.hold.min(OVERTAKEN) };
+        let hold = span(hold);
         let tracker =
             TrackerSettings { most_topics: self.most_topics, most_held: self.buffer, patience: hold };
-        let checks = match self.checks {
+        let checks = match checks {
             None => None,
             Some(strategy) => {
                 let timer = CheckTimer::new(strategy?, self.backoff.build()?);

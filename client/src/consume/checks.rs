@@ -57,7 +57,8 @@ pub(super) struct CheckCounts {
     pub(super) redundant: u64,
     pub(super) silent: u64,
     pub(super) delayed: u64,
-    answered: u64,
+    pub(super) answered: u64,
+    pub(super) last_response: Span,
     lost: u64,
     response: f64,
 }
@@ -174,6 +175,7 @@ impl Checks {
         self.counts.redundant += u64::from(missing == 0);
         self.counts.lost += u64::from(missing.saturating_sub(1));
         self.counts.response += took.as_secs_f64();
+        self.counts.last_response = took;
     }
 }
 

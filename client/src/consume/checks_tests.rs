@@ -155,7 +155,10 @@ fn lossy(strategy: AnyStrategy, seed: u64, seconds: f64, active: bool) -> Lossy 
                 take(tracker.came(message, None, now));
             }
         }
-        if active && let Ask::Now(_) = checks.step(now, tracker.has_gap(), false, &mut random) {
+        if active
+            && let Ask::Now(_) =
+                checks.step(now, tracker.gap().is_some_and(|gap| gap <= now), false, &mut random)
+        {
             let from = tracker.ask().unwrap().first().map_or(0, |(_, seq)| *seq);
             let brought = tracker.answered(answer(head, from), false, now);
             checks.answered(brought.missing, false, Announced::default(), now, &mut random);

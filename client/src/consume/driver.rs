@@ -123,9 +123,10 @@ impl Driver {
     fn ask(&mut self, now: Moment) -> Option<Moment> {
         let requests = self.requests.as_ref()?;
         let checks = self.parts.checks.as_mut()?;
-        let (gap, start) = (self.parts.tracker.has_gap(), !self.parts.tracker.has_begun());
+        let (gap, start) = (self.parts.tracker.gap(), !self.parts.tracker.has_begun());
+        let known = gap.is_some_and(|gap| gap <= now);
         loop {
-            match checks.step(now, gap, start, &mut self.random) {
+            match checks.step(now, known, start, &mut self.random) {
                 Ask::Now(id) => {
                     self.beginning = start;
                     let since = self.parts.tracker.ask();
@@ -135,7 +136,7 @@ impl Driver {
                 }
                 Ask::At(moment) if moment <= now => {}
                 Ask::At(Moment::END) => return None,
-                Ask::At(moment) => return Some(moment),
+                Ask::At(moment) => return Some(gap.filter(|_| !known).unwrap_or(moment).min(moment)),
             }
         }
     }
@@ -202,12 +203,23 @@ impl Driver {
             self.receipts.insert(self.tokens, receipt);
             self.tokens
         });
-        let updates = self.parts.tracker.came(message, token, now);
+        let updates = if self.is_shared(&message.topic) {
+            vec![Out::untracked(message, token)]
+        } else {
+            self.parts.tracker.came(message, token, now)
+        };
         if !updates.iter().any(|out| out.ready.token == token) {
             // It was there before, or waits here for another: the program will not take it soon, or never.
             self.acknowledge_now(token);
         }
         self.hand_on(updates);
+    }
+
+    /// Whether it came through a shared group, of which this client gets a part only: what is not in it is not missing.
+    fn is_shared(&self, topic: &str) -> bool {
+        let plain = |(filter, _): &(String, Qos)| !is_shared(filter) && matches(filter, topic);
+        self.parts.filters.iter().any(|(filter, _)| is_shared(filter))
+            && !self.parts.filters.iter().any(plain)
     }
 
     fn on_answer(&mut self, payload: &[u8], now: Moment) {
@@ -289,7 +301,8 @@ impl Driver {
             (stats.checks, stats.redundant_checks) = (counts.made, counts.redundant);
             (stats.silent_checks, stats.delayed_checks) = (counts.silent, counts.delayed);
             (stats.interval, stats.response) = (duration(checks.interval()), duration(checks.response()));
-            stats.mean_lost = checks.mean_lost();
+            (stats.mean_lost, stats.answered_checks) = (checks.mean_lost(), counts.answered);
+            stats.last_response = duration(counts.last_response);
         }
     }
 
@@ -316,8 +329,9 @@ type Since = Vec<Head>;
 
 /// What to ask for each filter: the first one names all topics, since a topic must be named once only.
 fn per_filter(filters: &[(String, Qos)], since: Option<&[Head]>) -> Vec<(String, Option<Since>)> {
+    let own = filters.iter().filter(|(filter, _)| !is_shared(filter));
     let mut all: Vec<(String, Option<Since>)> =
-        filters.iter().map(|(filter, _)| (bare(filter).to_owned(), since.map(|_| Since::new()))).collect();
+        own.map(|(filter, _)| (filter.clone(), since.map(|_| Since::new()))).collect();
     for (topic, seq) in since.unwrap_or_default() {
         let place = all.iter().position(|(filter, _)| matches(filter, topic)).unwrap_or(0);
         if let Some((_, Some(known))) = all.get_mut(place) {
@@ -327,9 +341,9 @@ fn per_filter(filters: &[(String, Qos)], since: Option<&[Head]>) -> Vec<(String,
     all
 }
 
-/// A filter without `$share/group/`.
-fn bare(filter: &str) -> &str {
-    filter.strip_prefix("$share/").and_then(|rest| rest.split_once('/')).map_or(filter, |(_, filter)| filter)
+/// Whether a filter is that of a shared group.
+pub(super) fn is_shared(filter: &str) -> bool {
+    filter.starts_with("$share/")
 }
 
 /// Whether a filter matches a topic.

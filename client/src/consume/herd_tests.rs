@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use std::time::Duration;
 
-use tidegate_check::{CheckConfig, Desk, Submitted};
+use tidegate_check::{CheckConfig, Desk, Reply, Submitted};
 use tidegate_control::active::{Bounds, CheckTimer, SelfTuningConfig};
 use tidegate_control::backoff::{Announced, BackoffConfig};
 use tidegate_control::pacing::Bucket;
@@ -61,15 +61,15 @@ fn run(clients: u64, limit: f64, seconds: u64) -> (Vec<f64>, u64, u64) {
             let filter = format!("t/{number}");
             let check = format!(r#"{{"id":{id},"filters":[{{"filter":"{filter}","since":{{}}}}]}}"#);
             let check = tidegate_check::Check::read(check.as_bytes()).unwrap();
-            if let Submitted::Later(retry) = desk.submit(&number.to_string(), check, now) {
+            if let Submitted::Later(retry) = desk.submit(&number.to_string(), &Reply::default(), check, now) {
                 consumer.checks.delayed(retry, now, &mut consumer.random);
                 later_after += u64::from(settled);
             }
         }
         while let Ok(served) = desk.serve(now) {
             let rate = desk.share(now);
-            for (client, _, came) in served.clients {
-                let consumer = &mut consumers[client.parse::<usize>().unwrap()];
+            for asker in served.askers {
+                let (consumer, came) = (&mut consumers[asker.client.parse::<usize>().unwrap()], asker.came);
                 let missing = std::mem::replace(&mut consumer.known, consumer.head).abs_diff(consumer.head);
                 let announced = Announced { rate, delay: Some(now.since(came)) };
                 consumer.checks.answered(missing, false, announced, now, &mut consumer.random);

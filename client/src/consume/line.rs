@@ -40,6 +40,8 @@ pub(super) struct Line {
     asked: Option<u64>,
     /// The session was lost: the gateway may count anew.
     unsure: bool,
+    /// `last` is where the gateway says that things stand, and nothing came yet.
+    untouched: bool,
     /// Lost since the last update handed on.
     lost: u64,
     /// Whether an update came with a number.
@@ -74,7 +76,9 @@ impl Line {
     pub(super) fn judge(&mut self, seq: u64) -> Came {
         self.numbered = true;
         let last = *self.last.get_or_insert(seq.saturating_sub(1));
-        if std::mem::take(&mut self.unsure) && seq <= last {
+        // What was under way, or retained, when the gateway said where things stand is no duplicate.
+        let first = std::mem::take(&mut self.untouched);
+        if (std::mem::take(&mut self.unsure) || first) && seq <= last {
             self.restart(seq.saturating_sub(1));
             return Came::Now;
         }
@@ -173,6 +177,7 @@ impl Line {
 
     /// Where things stand: what came by itself up to here needs no explanation.
     pub(super) fn begin(&mut self, head: u64) {
+        self.untouched = self.last.is_none();
         self.last = Some(self.last.unwrap_or(0).max(head));
         self.unnumbered.clear();
     }

@@ -30,6 +30,10 @@ pub struct SubscriberStats {
     pub mean_lost: f64,
     /// The mean time that an answer took.
     pub response: Duration,
+    /// The time that the last answer took.
+    pub last_response: Duration,
+    /// Checks that were answered with what is missing.
+    pub answered_checks: u64,
     /// Control messages that made no sense.
     pub nonsense: u64,
     /// Connections made.

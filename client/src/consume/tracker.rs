@@ -10,6 +10,9 @@ use super::subscriber::Via;
 use crate::net::Incoming;
 use crate::protocol::{Answer, Head};
 
+/// How much later than its successor an update may come by itself.
+const OVERTAKING: Span = Span::from_millis(100);
+
 /// Bounds of a tracker.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TrackerSettings {
@@ -27,6 +30,15 @@ pub(super) struct Out {
     pub(super) topic: String,
     pub(super) ready: Ready,
     pub(super) retained: bool,
+}
+
+impl Out {
+    /// An update that nobody looks for others around.
+    pub(super) fn untracked(message: Incoming, token: Option<u64>) -> Self {
+        let Incoming { topic, payload, retain, seq, .. } = message;
+        let ready = Ready { seq, payload, via: Via::Passive, lost_before: 0, token };
+        Self { topic, ready, retained: retain }
+    }
 }
 
 /// What an answer brought.
@@ -66,11 +78,8 @@ impl Tracker {
 
     /// Takes an update that came by itself. `token` acknowledges it, and goes with it if it goes on at once.
     pub(super) fn came(&mut self, message: Incoming, token: Option<u64>, now: Moment) -> Vec<Out> {
+        let Some(line) = self.line(&message.topic) else { return vec![Out::untracked(message, token)] };
         let Incoming { topic, payload, retain, seq, .. } = message;
-        let Some(line) = self.line(&topic) else {
-            let ready = Ready { seq, payload, via: Via::Passive, lost_before: 0, token };
-            return vec![Out { topic, ready, retained: retain }];
-        };
         let Some(seq) = seq else {
             let ready = line.unnumbered(payload, retain, token);
             self.duplicates += u64::from(ready.is_none());
@@ -145,9 +154,11 @@ impl Tracker {
         since.min().map(|since| since + self.settings.patience)
     }
 
-    /// Whether an update waits for one that is missing.
-    pub(super) fn has_gap(&self) -> bool {
-        self.held > 0
+    /// Since when an update waits for one that is missing. It counts only after a moment: messages of two publishers may
+    /// overtake each other on their way.
+    pub(super) fn gap(&self) -> Option<Moment> {
+        let since = self.early().flat_map(|(_, line)| line.held.values().map(|held| held.since)).min();
+        since.map(|since| since + OVERTAKING)
     }
 
     /// A check is made: the last number known of each topic; none before the gateway has told where things stand.

@@ -104,7 +104,8 @@ impl PublisherBuilder {
         self
     }
 
-    /// The bounds of the buffer for samples: topics, and bytes over all of them. Default: 1,000 and 1 MiB.
+    /// The bounds of the buffer for samples: topics, and bytes over all of them, those on their way included. Default: 1,000
+    /// and 1 MiB.
     pub fn buffer(mut self, topics: usize, bytes: usize) -> Self {
         (self.outbox.slots.most_topics, self.outbox.slots.most_bytes) = (topics, bytes);
         self

@@ -86,7 +86,8 @@ impl Outbox {
     /// Takes a sample; false when it could not be taken.
     pub(crate) fn offer(&mut self, topic: &str, sample: Sample) -> bool {
         self.stats.offered += 1;
-        let added = if is_topic_name(topic) { self.slots.add(topic, sample) } else { None };
+        let under_way = self.under_way().map(|message| message.payload.len()).sum();
+        let added = if is_topic_name(topic) { self.slots.add(topic, sample, under_way) } else { None };
         match added {
             Some(Added::Kept) => {}
             Some(Added::Replaced(gone)) => self.stats.replaced += gone,
@@ -181,7 +182,9 @@ impl Outbox {
     ) {
         self.hear(hints, now);
         let refused = outcome == Outcome::PushedBack;
-        if let Some(wait) = hints.wait.or(refused.then_some(REFUSED)) {
+        // With a rate and no refusal the wait is that rate's interval, which the pace keeps anyway.
+        let wait = hints.wait.filter(|_| refused || hints.rate.is_none());
+        if let Some(wait) = wait.or(refused.then_some(REFUSED)) {
             let limit = self.book.limit(now);
             self.pace.follow(now, limit);
             self.pace.hold(now, wait, random);
@@ -214,15 +217,18 @@ impl Outbox {
 
     /// What was counted.
     pub(crate) fn stats(&self) -> PublisherStats {
-        let under_way = self.again.iter().chain(&self.handed).chain(self.flying.values());
-        let waiting = self.slots.samples() + under_way.map(|message| message.samples).sum::<u64>();
+        let waiting = self.slots.samples() + self.under_way().map(|message| message.samples).sum::<u64>();
         PublisherStats { waiting, urgent_waiting: self.urgent.count(), ..self.stats }
     }
 
     /// Bytes of samples that wait.
     pub(crate) fn bytes(&self) -> usize {
-        let under_way = self.again.iter().chain(&self.handed).chain(self.flying.values());
-        self.slots.bytes() + under_way.map(|message| message.payload.len()).sum::<usize>()
+        self.slots.bytes() + self.under_way().map(|message| message.payload.len()).sum::<usize>()
+    }
+
+    /// Messages made of samples, and alarms, that were taken out and are not answered yet.
+    fn under_way(&self) -> impl Iterator<Item = &Message> {
+        self.again.iter().chain(&self.handed).chain(self.flying.values())
     }
 
     fn urgent_step(&mut self, now: Moment) -> Step {

@@ -249,6 +249,44 @@ fn a_refused_message_goes_again_unless_a_newer_one_replaced_it() {
     assert_eq!((stats.pushed_back, stats.rates_followed, stats.delivered_samples), (1, 1, 2));
 }
 
+/// Acknowledgements that tell another rate each time: the publisher keeps the rate, and an alarm does not wait for it.
+#[test]
+fn the_interval_of_an_accepted_message_is_no_pause() {
+    let mut rig = Rig::new(settings(Policy::Mean));
+    rig.outbox.offer("t", 0.into());
+    rig.run();
+    let mut sent = 0;
+    for n in 0..1000 {
+        let rate = if n % 2 == 0 { 0.25 } else { 0.26 };
+        let hints = Hints { rate: Some(Some(rate)), wait: Some(Span::from_rate(rate)), nonsense: 0 };
+        while !rig.flying.is_empty() {
+            rig.answer(0, Outcome::Accepted, &hints);
+        }
+        rig.outbox.offer("t", n.into());
+        rig.now += Span::from_secs(1);
+        sent += rig.run().0.len();
+    }
+    assert!((245..=260).contains(&sent), "{sent} in a thousand seconds");
+    rig.outbox.offer_urgent("alarm", "fire".into()).unwrap();
+    assert_eq!(Rig::texts(&rig.run().0), ["fire"]);
+}
+
+/// What is on its way takes room as well.
+#[test]
+fn samples_under_way_count_for_the_bound() {
+    let mut with = settings(Policy::Batch { samples: 1_000, bytes: 10_000 });
+    with.slots.most_bytes = 1_000;
+    let mut rig = Rig::new(with);
+    for n in 0..500 {
+        rig.outbox.offer(&format!("t/{}", n % 10), "twenty bytes or so..".into());
+        if n % 7 == 0 {
+            rig.run();
+        }
+        assert!(rig.outbox.bytes() <= 1_000, "{}", rig.outbox.bytes());
+    }
+    assert!(rig.outbox.stats().refused > 0 && rig.outbox.stats().is_conserved());
+}
+
 #[test]
 fn a_deadband_widens_with_the_interval() {
     let mut with = settings(Policy::Latest);

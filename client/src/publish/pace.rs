@@ -9,8 +9,13 @@ use tidegate_control::time::{Moment, Span};
 
 use super::rate::Limit;
 
-/// A timer that fires late by up to this does not slow the publisher down.
+/// A timer that fires late by up to this, or by up to half an interval, does not move what comes after: it would slow the
+/// publisher down, and all publishers of a program that stands still for a moment would send in step from then on.
 const LATE: Span = Span::from_millis(100);
+
+/// The intervals of a publisher that is held back vary by this share, around the one that it was told: whatever brought a
+/// fleet into step, it does not stay there.
+const UNEVEN: f64 = 0.1;
 
 /// Says when messages may go.
 #[derive(Debug)]
@@ -36,8 +41,10 @@ impl Pace {
         if (old.rate, old.burst) == (limit.rate, limit.burst) {
             return;
         }
+        // Those who kept a rate of their own in step would keep the gateway's in step: they draw their place anew.
+        let joins = limit.held && !old.held;
         match (limit.rate, old.rate, &mut self.bucket) {
-            (Some(new), Some(old_rate), Some(bucket)) if old.burst == limit.burst => {
+            (Some(new), Some(old_rate), Some(bucket)) if old.burst == limit.burst && !joins => {
                 bucket.set_rate(now, new);
                 self.due = self.due.map(|due| now + due.since(now).scale(old_rate / new));
             }
@@ -66,12 +73,16 @@ impl Pace {
         if now < due {
             return Pass::Wait(due.since(now));
         }
+        let late = LATE.max(self.interval().scale(0.5));
         // Booked when it was due: what the timer was late is not lost.
         if let Some(bucket) = &mut self.bucket
-            && let Pass::Wait(wait) = bucket.take(due.max(now - LATE))
+            && let Pass::Wait(wait) = bucket.take(due.max(now - late))
         {
             self.due = Some(now + wait);
             return Pass::Wait(wait);
+        }
+        if let (Some(bucket), Some(rate), true) = (&mut self.bucket, self.limit.rate, self.limit.held) {
+            bucket.set_rate(now, rate / random.uniform_in(1.0 - UNEVEN, 1.0 + UNEVEN));
         }
         self.due = None;
         Pass::Go
@@ -146,8 +157,8 @@ mod tests {
         for rate in [0.43, 5.0, 100.0] {
             let (mut pace, mut random) = (Pace::new(), Seeded::new(1));
             pace.follow(at(0.0), limit(rate));
-            let count = times(&mut pace, 0.0, 1000.0 / rate, 0.004, &mut random).len();
-            assert!((998..=1001).contains(&count), "{count} at {rate}");
+            let count = times(&mut pace, 0.0, 10_000.0 / rate, 0.004, &mut random).len();
+            assert!((9_980..=10_020).contains(&count), "{count} at {rate}");
         }
     }
 
@@ -163,6 +174,47 @@ mod tests {
         // In step, every other window would hold twice its share.
         let share = 200.0 * 0.25 * 2.0;
         for start in 5..63 {
+            let start = f64::from(start);
+            let count = all.iter().filter(|time| (start..start + 2.0).contains(*time)).count();
+            assert!((count as f64) < 1.5 * share, "{count} from {start}, where {share} is the share");
+        }
+    }
+
+    /// They started together and sent at their own rate until the gateway told them another one.
+    #[test]
+    fn a_fleet_that_was_in_step_is_not_when_it_is_held_back() {
+        let mut random = Seeded::new(2);
+        let mut all = Vec::new();
+        for _ in 0..200 {
+            let mut pace = Pace::new();
+            pace.follow(at(0.0), Limit { held: false, ..limit(1.25) });
+            assert_eq!(times(&mut pace, 0.0, 5.0, 0.002, &mut random).len(), 7);
+            pace.follow(at(5.0), limit(0.25));
+            all.extend(times(&mut pace, 5.0, 60.0, 0.002, &mut random));
+        }
+        let share = 200.0 * 0.25 * 2.0;
+        for start in 5..63 {
+            let start = f64::from(start);
+            let count = all.iter().filter(|time| (start..start + 2.0).contains(*time)).count();
+            assert!((count as f64) < 1.5 * share, "{count} from {start}, where {share} is the share");
+        }
+    }
+
+    /// A program with a whole fleet stands still for a second and a half, several times.
+    #[test]
+    fn a_fleet_that_stood_still_does_not_send_in_step() {
+        let mut random = Seeded::new(2);
+        let mut all = Vec::new();
+        for _ in 0..200 {
+            let mut pace = Pace::new();
+            pace.follow(at(0.0), limit(0.25));
+            for (from, to) in [(0.0, 17.0), (18.5, 38.0), (39.5, 59.0), (60.5, 80.0)] {
+                all.extend(times(&mut pace, from, to - from, 0.002, &mut random));
+            }
+        }
+        let share = 200.0 * 0.25 * 2.0;
+        // What was late goes at once when the program goes on; after that it is as before.
+        for start in 62..78 {
             let start = f64::from(start);
             let count = all.iter().filter(|time| (start..start + 2.0).contains(*time)).count();
             assert!((count as f64) < 1.5 * share, "{count} from {start}, where {share} is the share");
@@ -194,9 +246,14 @@ mod tests {
         pace.follow(at(0.0), Limit { held: false, ..limit(1.0) });
         assert_eq!(pace.ask(at(0.0), &mut random), Pass::Go);
         let Pass::Wait(_) = pace.ask(at(0.0), &mut random) else { panic!("the second must wait") };
-        pace.follow(at(0.5), limit(0.1));
+        pace.follow(at(0.5), Limit { held: false, ..limit(0.1) });
         let Pass::Wait(wait) = pace.ask(at(0.5), &mut random) else { panic!("half an interval is left") };
         assert!((wait.as_secs_f64() - 5.0).abs() < 1e-6, "{wait}");
+        pace.follow(at(0.5), limit(0.1));
+        let Pass::Wait(same) = pace.ask(at(0.5), &mut random) else {
+            panic!("the same rate changes nothing")
+        };
+        assert_eq!(same, wait);
         pace.follow(at(0.5), Limit { rate: None, ..limit(1.0) });
         assert_eq!(pace.ask(at(0.5), &mut random), Pass::Go);
     }

@@ -17,6 +17,7 @@ use crate::sample::Sample;
 /// The buffer of urgent messages has no room for this one, or its topic is no topic name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the buffer of urgent messages is full, or the topic is no topic name")]
+#[non_exhaustive]
 pub struct UrgentFull;
 
 /// Publishes samples at the rate that the gateway allows, and aggregates them while it is held back.

@@ -58,9 +58,9 @@ impl Slots {
         Self { settings, slots: HashMap::new(), turns: VecDeque::new(), bytes: 0 }
     }
 
-    /// Takes a sample; none when there is no room.
-    pub(crate) fn add(&mut self, topic: &str, sample: Sample) -> Option<Added> {
-        if self.bytes + sample.size() > self.settings.most_bytes {
+    /// Takes a sample; none when there is no room, beside so many bytes that are under way.
+    pub(crate) fn add(&mut self, topic: &str, sample: Sample, under_way: usize) -> Option<Added> {
+        if self.bytes + under_way + sample.size() > self.settings.most_bytes {
             return None;
         }
         if !self.slots.contains_key(topic) {

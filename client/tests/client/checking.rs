@@ -1,74 +1,23 @@
-//! A subscriber against the real gateway with the check plugin, over a link that drops a fifth of the notifications.
+//! A subscriber against the real gateway with all its plugins, over a link that drops a fifth of the notifications.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use bytes::{Buf, BytesMut};
-use rumqttc::v5::mqttbytes::v5::Packet;
 use tidegate_client::control::active::ConstantConfig;
-use tidegate_client::control::random::{Random, Seeded};
 use tidegate_client::control::time::Span;
-use tidegate_client::{Publisher, Subscriber, Via};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tidegate_client::{Connection, Publisher, Subscriber, Via};
 
 use crate::gateway::Gateway;
-use crate::publishing::connection;
+use crate::lossy::lossy_relay;
 use crate::{soon, until};
-
-/// Passes everything, except a fifth of the messages under `room/` that go to the client.
-async fn lossy_relay(target: SocketAddr) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        while let Ok((near, _)) = listener.accept().await {
-            let far = TcpStream::connect(target).await.unwrap();
-            let (mut near_in, near_out) = near.into_split();
-            let (far_in, mut far_out) = far.into_split();
-            tokio::spawn(async move { tokio::io::copy(&mut near_in, &mut far_out).await });
-            tokio::spawn(drop_some(far_in, near_out));
-        }
-    });
-    address
-}
-
-async fn drop_some(mut from: impl AsyncReadExt + Unpin, mut to: impl AsyncWriteExt + Unpin) {
-    let (mut bytes, mut random) = (BytesMut::new(), Seeded::new(3));
-    while let Ok(1..) = from.read_buf(&mut bytes).await {
-        // Whole packets only: their length stands in one to four bytes after the first.
-        while let Some(length) = packet_length(&bytes) {
-            let packet = bytes.split_to(length);
-            let parsed = Packet::read(&mut packet.clone(), None);
-            let update =
-                matches!(&parsed, Ok(Packet::Publish(publish)) if publish.topic.starts_with(b"room/"));
-            if !(update && random.chance(0.2)) && to.write_all(packet.chunk()).await.is_err() {
-                return;
-            }
-        }
-    }
-}
-
-fn packet_length(bytes: &[u8]) -> Option<usize> {
-    let (mut length, mut shift) = (0, 0);
-    for (place, byte) in bytes.iter().enumerate().skip(1).take(4) {
-        length |= usize::from(byte & 0x7F) << shift;
-        shift += 7;
-        if byte & 0x80 == 0 {
-            let whole = 1 + place + length;
-            return (bytes.len() >= whole).then_some(whole);
-        }
-    }
-    None
-}
 
 /// Every update or its newer successor, in order and once, and far fewer losses than without checks.
 #[tokio::test]
 async fn over_a_lossy_link_what_is_dropped_is_fetched() {
     const UPDATES: u64 = 75;
-    let gateway = Gateway::start();
+    let gateway = Gateway::real(&[]);
     let relay = lossy_relay(gateway.address("mqtt")).await;
     let subscriber = |id: &str| {
-        let connection = connection(&format!("mqtt://{relay}"), id);
+        let connection = Connection::new(&format!("mqtt://{relay}"), id).unwrap();
         Subscriber::builder(connection).filter_with("room/#", tidegate_client::Qos::AtMostOnce)
     };
     // Several updates a second, and checks more often than that: everything is faster than in a building.
@@ -77,7 +26,7 @@ async fn over_a_lossy_link_what_is_dropped_is_fetched() {
     let mut passive = subscriber("passive").passive_only().start().unwrap();
     until("a first answer", || active.stats().checks > 0 && active.stats().response > Duration::ZERO).await;
     until("the other one", || passive.stats().connections > 0).await;
-    let source = Publisher::builder(connection(&gateway.url(), "source")).start().unwrap();
+    let source = Publisher::builder(Connection::new(&gateway.url(), "source").unwrap()).start().unwrap();
     for n in 1..=UPDATES {
         source.offer("room/1/temp", n.to_string());
         soon("delivery", source.delivered()).await;
@@ -102,4 +51,39 @@ async fn over_a_lossy_link_what_is_dropped_is_fetched() {
     assert!(passive_lost > 0 && fetched > 0);
     assert_eq!(seen + lost, UPDATES, "what is lost is counted");
     assert!(3 * active_lost <= passive_lost, "{active_lost} of {passive_lost} are still lost");
+}
+
+/// Members of a shared group get a part each: what the others got is neither missing nor fetched.
+#[tokio::test]
+async fn a_member_of_a_group_misses_nothing() {
+    let gateway = Gateway::real(&[]);
+    let often = || ConstantConfig { interval: Span::from_millis(50) }.build().unwrap();
+    let member = |id: &str| {
+        let builder = Subscriber::builder(Connection::new(&gateway.url(), id).unwrap());
+        builder.filter("$share/workers/job/#").strategy(often()).most_checks(40.0).start().unwrap()
+    };
+    let (mut one, mut other) = (member("one"), member("other"));
+    let source = Publisher::builder(Connection::new(&gateway.url(), "source").unwrap()).start().unwrap();
+    until("both", || one.stats().connections == 1 && other.stats().connections == 1).await;
+    let (mut jobs, mut shares) = (Vec::new(), [0, 0]);
+    // The first jobs may come before the group is there.
+    for n in 0.. {
+        source.offer("job/1", n);
+        soon("delivery", source.delivered()).await;
+        let patience = Duration::from_millis(if jobs.is_empty() { 200 } else { 20_000 });
+        let update = tokio::select! {
+            update = one.next() => (0, update.unwrap()),
+            update = other.next() => (1, update.unwrap()),
+            () = tokio::time::sleep(patience) => { assert!(jobs.is_empty(), "job {n} is lost"); continue },
+        };
+        let (member, update) = update;
+        assert_eq!((update.via, update.lost_before), (Via::Passive, 0));
+        shares[member] += 1;
+        jobs.push(String::from_utf8_lossy(&update.payload).into_owned());
+        if jobs.len() == 50 {
+            break;
+        }
+    }
+    assert!(shares.iter().all(|share| *share > 0), "{shares:?}");
+    assert_eq!((one.stats().checks, other.stats().active), (0, 0), "there is nothing to ask for");
 }

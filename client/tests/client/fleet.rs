@@ -1,8 +1,8 @@
-//! 200 publishers that are told the same rate at the same moment.
+//! Publishers that are told the same rate at the same moment.
 
 use std::time::{Duration, Instant};
 
-use tidegate_client::{Policy, Publisher};
+use tidegate_client::{Connection, Policy, Publisher, Subscriber};
 
 use crate::gateway::Gateway;
 use crate::publishing::{Controller, connection, listener};
@@ -65,4 +65,53 @@ async fn a_fleet_keeps_the_rate_and_does_not_send_in_step() {
     let peak = peak.max().unwrap() as f64;
     println!("share {share:.3}, peak of two seconds {peak}, {:.2} times its share", peak / window);
     assert!(peak <= 1.5 * window, "{peak} in two seconds, {window} is the share");
+}
+
+/// The real gateway tells forty publishers that want five times what the consumer can take: all are held back, and the
+/// mean of what arrives is that of what was offered.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_real_gateway_holds_a_fleet_back_and_no_sample_is_discarded() {
+    const FLEET: u64 = 40;
+    let gateway = Gateway::real(&[]);
+    let connection = |client: String| Connection::new(&gateway.url(), &client).unwrap();
+    let builder = Subscriber::builder(connection("worker".into())).filter("fleet/#");
+    let mut updates = builder.passive_only().start().unwrap();
+    until("the worker", || updates.stats().connections == 1).await;
+    let fleet: Vec<Publisher> = (0..FLEET)
+        .map(|member| {
+            let builder = Publisher::builder(connection(format!("member-{member}"))).policy(Policy::Mean);
+            builder.rate(2.5).start().unwrap()
+        })
+        .collect();
+    until("all connected", || fleet.iter().all(|publisher| publisher.stats().connections == 1)).await;
+    let received = std::sync::Arc::new(parking_lot::Mutex::new((0.0, 0)));
+    let sums = received.clone();
+    tokio::spawn(async move {
+        while let Some(update) = updates.next().await {
+            assert_eq!(update.lost_before, 0);
+            let value: serde_json::Value = serde_json::from_slice(&update.payload).unwrap();
+            let (mean, count) = (value["mean"].as_f64().unwrap(), value["count"].as_u64().unwrap());
+            let (sum, total) = *sums.lock();
+            *sums.lock() = (sum + mean * count as f64, total + count);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    let (mut offered, mut count, mut told) = (0.0, 0, false);
+    while !told {
+        for (member, publisher) in fleet.iter().enumerate() {
+            let sample = count as f64 + member as f64 / 7.0;
+            (offered, count) = (offered + sample, count + 1);
+            assert!(publisher.offer(&format!("fleet/{member}"), sample));
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        told = fleet.iter().all(Publisher::is_held_back);
+        assert!(count < FLEET * 1_000, "the gateway never held all of them back");
+    }
+    until("every sample", || received.lock().1 >= count).await;
+    let (sum, total) = *received.lock();
+    assert_eq!(total, count);
+    assert!((sum - offered).abs() < 1e-6 * offered, "{sum} {offered}");
+    for stats in fleet.iter().map(Publisher::stats) {
+        assert!(stats.is_conserved() && stats.dropped + stats.replaced + stats.refused == 0, "{stats:?}");
+    }
 }

@@ -7,12 +7,10 @@ use std::process::{Child, Command, Stdio};
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use tidegate::config::{Sources, load};
-use tidegate::gateway::Gateway as Real;
-use tidegate::listen::{Listeners, Tls};
-use tidegate_check::{CheckConfig, CheckPlugin};
 use tidegate_plugin::{Client, Hook, Plugin, Refusal};
 
 const SETTINGS: &str = "PLAYED_GATEWAY_SETTINGS";
+const PREFIX: &str = "PLAYED_GATEWAY_PREFIX";
 pub(crate) const USER: &str = "meter";
 pub(crate) const PASSWORD: &str = "secret";
 
@@ -24,6 +22,7 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
+    /// One whose control topics are under the played prefix, so that tests can announce rates.
     pub(crate) fn start() -> Self {
         Self::with(&["listen.mqtt=127.0.0.1:0"])
     }
@@ -33,26 +32,42 @@ impl Gateway {
         Self::with(&[&format!("listen.mqtt={address}")])
     }
 
-    /// Starts with settings as `--set` takes them.
+    /// Starts with settings as `--set` takes them, under the played prefix.
     pub(crate) fn with(settings: &[&str]) -> Self {
+        Self::serve(&[&["plugins=[\"check\"]"], settings].concat(), crate::PLAYED)
+    }
+
+    /// Starts with the plugins of a real house, and settings as `--set` takes them.
+    pub(crate) fn real(settings: &[&str]) -> Self {
+        let plugins = ["plugins=[\"check\",\"overload\",\"gate\"]", "listen.mqtt=127.0.0.1:0"];
+        Self::serve(&[&plugins, settings].concat(), "$tide/v1")
+    }
+
+    fn serve(settings: &[&str], prefix: &str) -> Self {
+        let always = ["admin.listen=127.0.0.1:0", "log.level=error"];
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--ignored", "--exact", "gateway::process", "--nocapture"])
-            .env(SETTINGS, settings.join("\n"))
+            .env(SETTINGS, [&always, settings].concat().join("\n"))
+            .env(PREFIX, prefix)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
+        // The banner names every listener, the admin endpoint last.
         let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         let mut addresses = Vec::new();
         for line in lines {
-            let Some(line) = line.strip_prefix("listening: ").map(str::to_owned) else { continue };
-            if line == "done" {
+            let mut words = line.split_whitespace();
+            let (Some(name), Some(address)) = (words.next(), words.next()) else { continue };
+            let address = address.trim_start_matches("http://").trim_end_matches("/metrics");
+            if let Ok(address) = address.parse() {
+                addresses.push((name.to_owned(), address));
+            }
+            if name == "admin" {
                 break;
             }
-            let (transport, address) = line.split_once(' ').unwrap();
-            addresses.push((transport.to_owned(), address.parse().unwrap()));
         }
-        assert!(!addresses.is_empty(), "the gateway did not start with {settings:?}");
+        assert!(addresses.len() > 1, "the gateway did not start with {settings:?}");
         Self { child, addresses }
     }
 
@@ -93,25 +108,12 @@ fn process() {
         #[allow(clippy::disallowed_methods)]
         std::process::exit(0);
     });
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    runtime.block_on(serve(settings.lines().map(str::to_owned).collect()));
-}
-
-async fn serve(set: Vec<String>) {
+    let set = settings.lines().map(str::to_owned).collect();
     let sources = Sources { file: None, usual_files: Vec::new(), environment: Vec::new(), set };
-    let settings = load(&sources).unwrap().settings;
-    let mut config = CheckConfig::default();
-    config.prefix = crate::PLAYED.into();
-    let check = CheckPlugin::new(config).unwrap();
-    let gateway =
-        Real::builder(settings.clone()).plugin(Box::new(OneUser)).plugin(Box::new(check)).build().unwrap();
-    let tls = Tls::load(&settings.tls).unwrap();
-    let listeners = Listeners::bind(&settings.listen, tls, settings.session.max_packet_size).unwrap();
-    for (transport, address) in listeners.local_addresses() {
-        println!("\nlistening: {transport} {address}");
-    }
-    println!("listening: done");
-    listeners.run(move |stream| gateway.clone().serve(stream), std::future::pending()).await;
+    let mut loaded = load(&sources).unwrap();
+    // No operator may choose a prefix that clients can publish under.
+    loaded.settings.overload.prefix = std::env::var(PREFIX).unwrap();
+    tidegate::serve_with(&loaded, vec![Box::new(OneUser)]).unwrap();
 }
 
 /// Whoever shows a user name must show the right one.

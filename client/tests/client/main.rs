@@ -7,6 +7,7 @@ mod connection;
 mod examples;
 mod fleet;
 mod gateway;
+mod lossy;
 mod outage;
 mod publishing;
 mod relay;

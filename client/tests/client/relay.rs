@@ -26,6 +26,9 @@ pub(crate) struct Relay {
     pub(crate) address: SocketAddr,
     /// When each connection was accepted while the cable was in.
     pub(crate) accepted: Arc<Mutex<Vec<Instant>>>,
+    /// When clients sent messages, if what came at once began with one.
+    #[allow(dead_code, reason = "read by the example must_show")]
+    pub(crate) sent: Arc<Mutex<Vec<Instant>>>,
     cable: watch::Sender<Cable>,
     task: JoinHandle<()>,
 }
@@ -36,16 +39,17 @@ impl Relay {
         let address = listener.local_addr().unwrap();
         let (cable, seen) = watch::channel(Cable::In);
         let accepted = Arc::new(Mutex::new(Vec::new()));
-        let times = accepted.clone();
+        let (times, sent) = (accepted.clone(), Arc::new(Mutex::new(Vec::new())));
+        let messages = sent.clone();
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 if *seen.borrow() == Cable::In {
                     times.lock().push(Instant::now());
                 }
-                tokio::spawn(carry(stream, target, seen.clone()));
+                tokio::spawn(carry(stream, target, seen.clone(), messages.clone()));
             }
         });
-        Self { address, accepted, cable, task }
+        Self { address, accepted, sent, cable, task }
     }
 
     pub(crate) fn set(&self, cable: Cable) {
@@ -63,7 +67,12 @@ impl Drop for Relay {
     }
 }
 
-async fn carry(near: TcpStream, target: SocketAddr, mut cable: watch::Receiver<Cable>) {
+async fn carry(
+    near: TcpStream,
+    target: SocketAddr,
+    mut cable: watch::Receiver<Cable>,
+    sent: Arc<Mutex<Vec<Instant>>>,
+) {
     // A connection that was made through a cable that is out stays dead, as its packets went nowhere.
     let at_first = *cable.borrow();
     if at_first == Cable::Cut {
@@ -75,8 +84,8 @@ async fn carry(near: TcpStream, target: SocketAddr, mut cable: watch::Receiver<C
     let (there, back) = (cable.clone(), cable.clone());
     let cut = async move { while cable.wait_for(|now| *now == Cable::Cut).await.is_err() {} };
     tokio::select! {
-        () = copy(&mut near_in, &mut far_out, there) => {}
-        () = copy(&mut far_in, &mut near_out, back) => {}
+        () = copy(&mut near_in, &mut far_out, there, Some(sent)) => {}
+        () = copy(&mut far_in, &mut near_out, back, None) => {}
         () = cut => {}
     }
 }
@@ -85,9 +94,14 @@ async fn copy(
     from: &mut (impl AsyncReadExt + Unpin),
     to: &mut (impl AsyncWriteExt + Unpin),
     mut cable: watch::Receiver<Cable>,
+    sent: Option<Arc<Mutex<Vec<Instant>>>>,
 ) {
     let mut buffer = vec![0; 16 * 1024];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        // The first byte of a PUBLISH.
+        if let Some(sent) = sent.as_ref().filter(|_| buffer[0] >> 4 == 3) {
+            sent.lock().push(Instant::now());
+        }
         if cable.wait_for(|now| *now != Cable::Out).await.is_err()
             || to.write_all(&buffer[..length]).await.is_err()
         {

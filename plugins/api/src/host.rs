@@ -13,6 +13,12 @@ pub trait Host: Send + Sync {
     /// those who subscribe now, and counted; with `retain` it is still retained.
     fn publish(&self, topic: &str, payload: &[u8], retain: bool);
 
+    /// Publishes an answer to a client's request, with the correlation data that came with it, which MQTT 5 clients see.
+    /// Not retained; else as [`Host::publish`]. Default: without the correlation data.
+    fn respond(&self, topic: &str, payload: &[u8], _correlation_data: &[u8]) {
+        self.publish(topic, payload, false);
+    }
+
     /// How many clients would get a message on this topic now.
     fn subscribers(&self, topic: &str) -> usize;
 

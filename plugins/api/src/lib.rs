@@ -145,6 +145,17 @@ pub trait Plugin: Send + Sync + 'static {
 
     /// Brings its metrics up to date, before they are read. Default: nothing.
     fn refresh_metrics(&self) {}
+
+    /// Whether [`Plugin::on_accept`] is to be called; asked once, before anybody is served. Where no plugin wants it,
+    /// it costs nothing. Default: no.
+    fn hears_accepted(&self) -> bool {
+        false
+    }
+
+    /// A message is accepted: every plugin let it pass, and consumers will get it. A will counts when it is published.
+    /// `add` gives it a user property, which MQTT 5 consumers find before those of the publisher. Runs on the path of
+    /// every message, by many threads at once. Default: nothing.
+    fn on_accept(&self, _publish: &Publish<'_>, _add: &mut dyn FnMut(&str, &str)) {}
 }
 
 /// What a plugin keeps for one connection. Every method has a default that lets everything pass.
@@ -167,6 +178,15 @@ pub trait Hook: Send {
     /// Default: [`Verdict::Continue`].
     fn on_subscribe(&mut self, _subscribe: &Subscribe<'_>) -> Verdict {
         Verdict::Continue
+    }
+
+    /// A subscription that every plugin allowed is in force. Default: nothing.
+    fn on_subscribed(&mut self, _subscribe: &Subscribe<'_>) {}
+
+    /// The client asks for what it missed, and every plugin let that pass. Whoever says `true` takes the check and sees
+    /// to its answer; the plugins after it are not asked. Default: `false`.
+    fn on_check(&mut self, _check: &CheckRequest<'_>) -> bool {
+        false
     }
 
     /// The client ended one subscription. Default: nothing.
@@ -220,6 +240,18 @@ pub struct Publish<'a> {
     pub now: Moment,
     /// How long it has waited already because a plugin or a queue held its publisher.
     pub waited: Duration,
+}
+
+/// An active check: a message of a client under the control topic of its own that is there for it.
+#[derive(Debug, Clone, Copy)]
+pub struct CheckRequest<'a> {
+    /// The payload.
+    pub payload: &'a [u8],
+    /// Where an MQTT 5 client wants the answer, if it says so. What it names is not checked: others may listen there,
+    /// and the client itself may not be allowed to publish there.
+    pub response_topic: Option<&'a str>,
+    /// What the answer is to carry for an MQTT 5 client, if it says so.
+    pub correlation_data: Option<&'a [u8]>,
 }
 
 /// One filter that a client subscribes to.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::filter;
+use crate::history::SHELVES;
 
 /// Settings of the plugin.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,6 +88,9 @@ impl CheckConfig {
         if !(self.max_rate.is_finite() && self.max_rate >= 1.0) {
             return wrong("max_rate", &self.max_rate, "at least 1 a second");
         }
+        if self.max_bytes < self.max_payload.saturating_mul(SHELVES) {
+            return wrong("max_bytes", &self.max_bytes, "at least 16 times max_payload");
+        }
         if self.max_answer_bytes < self.max_payload {
             return wrong("max_answer_bytes", &self.max_answer_bytes, "at least max_payload");
         }
@@ -110,6 +114,7 @@ mod tests {
         assert_eq!(with(|config| config.prefix = "#".into()), Err("prefix"));
         assert_eq!(with(|config| config.max_updates = 0), Err("max_updates"));
         assert_eq!(with(|config| config.max_rate = f64::NAN), Err("max_rate"));
+        assert_eq!(with(|config| config.max_bytes = 100_000), Err("max_bytes"));
         assert_eq!(with(|config| config.max_answer_bytes = 1), Err("max_answer_bytes"));
     }
 }

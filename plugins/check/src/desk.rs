@@ -33,8 +33,30 @@ pub struct Served {
     pub asked: Vec<Asked>,
     /// The updates that each answer may bring.
     pub max: usize,
-    /// Who asked, with the number of the check and when it came.
-    pub clients: Vec<(String, u64, Moment)>,
+    /// Who asked.
+    pub askers: Vec<Asker>,
+}
+
+/// Somebody who waits for an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asker {
+    /// The client.
+    pub client: String,
+    /// Its number for the check.
+    pub id: u64,
+    /// When the check came.
+    pub came: Moment,
+    /// What it says about the answer.
+    pub reply: Reply,
+}
+
+/// What an MQTT 5 client may say about the answer that it wants.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Reply {
+    /// The topic; none for the usual one.
+    pub topic: Option<String>,
+    /// What it is to carry.
+    pub correlation: Option<Box<[u8]>>,
 }
 
 /// Checks that wait for their moment.
@@ -75,17 +97,18 @@ impl Desk {
         })
     }
 
-    /// A check comes in.
-    pub fn submit(&mut self, client: &str, check: Check, now: Moment) -> Submitted {
+    /// A check of a client comes in. Nothing is kept of one that may come back later.
+    pub fn submit(&mut self, client: &str, reply: &Reply, check: Check, now: Moment) -> Submitted {
         self.share.asks(now, hash(&client));
         let Check { id, asked, max } = check;
+        let asker = || Asker { client: client.to_owned(), id, came: now, reply: reply.clone() };
         let key = hash(&(&asked, max));
         let mut same =
             self.waiting.iter_mut().filter(|other| other.key == key).map(|other| &mut other.served);
         if let Some(served) = same.find(|served| served.asked == asked && served.max == max)
-            && served.clients.len() < MOST_MERGED
+            && served.askers.len() < MOST_MERGED
         {
-            served.clients.push((client.into(), id, now));
+            served.askers.push(asker());
             return Submitted::Merged;
         }
         let wait = self.limiter.wait(now, 1);
@@ -93,7 +116,7 @@ impl Desk {
             return Submitted::Later(self.promise(now));
         }
         self.limiter.charge(now, 1);
-        let served = Served { asked, max, clients: vec![(client.to_owned(), id, now)] };
+        let served = Served { asked, max, askers: vec![asker()] };
         self.waiting.push_back(Waiting { key, due: now + wait, served });
         Submitted::Waiting
     }
@@ -151,17 +174,22 @@ mod tests {
         Check { id, asked: vec![Asked { filter: filter.into(), since: None }], max: 10 }
     }
 
+    fn submit(desk: &mut Desk, client: &str, check: Check, now: Moment) -> Submitted {
+        desk.submit(client, &Reply::default(), check, now)
+    }
+
     #[test]
     fn those_who_ask_the_same_are_answered_together() {
         let mut desk = desk();
-        assert_eq!(desk.submit("a", check(1, "x"), at(0.0)), Submitted::Waiting);
-        assert_eq!(desk.submit("b", check(7, "x"), at(0.0)), Submitted::Merged);
-        assert_eq!(desk.submit("c", check(1, "y"), at(0.0)), Submitted::Waiting);
+        assert_eq!(submit(&mut desk, "a", check(1, "x"), at(0.0)), Submitted::Waiting);
+        assert_eq!(submit(&mut desk, "b", check(7, "x"), at(0.0)), Submitted::Merged);
+        assert_eq!(submit(&mut desk, "c", check(1, "y"), at(0.0)), Submitted::Waiting);
         let served = desk.serve(at(0.0)).unwrap();
-        assert_eq!(served.clients, [("a".into(), 1, at(0.0)), ("b".into(), 7, at(0.0))]);
-        assert_eq!(desk.submit("d", check(1, "x"), at(0.0)), Submitted::Waiting, "the other is gone");
-        assert_eq!(desk.serve(at(0.0)).unwrap().clients[0].0, "c");
-        assert_eq!(desk.serve(at(0.0)).unwrap().clients[0].0, "d");
+        let who: Vec<(&str, u64)> = served.askers.iter().map(|asker| (&*asker.client, asker.id)).collect();
+        assert_eq!(who, [("a", 1), ("b", 7)]);
+        assert_eq!(submit(&mut desk, "d", check(1, "x"), at(0.0)), Submitted::Waiting, "the other is gone");
+        assert_eq!(desk.serve(at(0.0)).unwrap().askers[0].client, "c");
+        assert_eq!(desk.serve(at(0.0)).unwrap().askers[0].client, "d");
         assert_eq!(desk.serve(at(0.0)), Err(None));
     }
 
@@ -170,7 +198,7 @@ mod tests {
         let mut desk = desk();
         let mut retries = Vec::new();
         for n in 0..1_000 {
-            match desk.submit(&format!("c{n}"), check(1, &format!("t/{n}")), at(0.0)) {
+            match submit(&mut desk, &format!("c{n}"), check(1, &format!("t/{n}")), at(0.0)) {
                 Submitted::Later(retry) => retries.push(retry.as_secs_f64()),
                 Submitted::Waiting => assert!(retries.is_empty()),
                 Submitted::Merged => panic!("nobody asks the same"),
@@ -197,7 +225,7 @@ mod tests {
     fn nobody_is_sent_away_for_ever() {
         let mut desk = desk();
         for n in 0..20_000 {
-            if let Submitted::Later(retry) = desk.submit("c", check(n, &format!("t/{n}")), at(0.0)) {
+            if let Submitted::Later(retry) = submit(&mut desk, "c", check(n, &format!("t/{n}")), at(0.0)) {
                 assert!(retry <= LONGEST);
             }
         }

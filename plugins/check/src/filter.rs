@@ -1,7 +1,7 @@
 //! Topic filters.
 
 /// Whether MQTT allows this filter.
-pub(crate) fn is_valid(filter: &str) -> bool {
+pub fn is_valid(filter: &str) -> bool {
     let levels = filter.split('/').count();
     let good = |(place, level): (usize, &str)| match level {
         "+" => true,

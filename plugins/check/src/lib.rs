@@ -1,10 +1,12 @@
 //! Answers active checks: consumers ask what they missed, and get it.
 //!
-//! Every accepted message gets a number within its topic. The last messages of tracked topics are kept, within bounds, so
-//! that a consumer that missed some can have them. A check arrives as a message on `$tide/v1/check/{client}`, and its
-//! answer leaves on `$tide/v1/update/{client}`. A client may only ask for filters that it has subscribed to on the
-//! same connection: whatever forbids a subscription forbids the question. For that, this plugin must come after those that
-//! forbid.
+//! Every accepted message gets a number within its topic, which MQTT 5 consumers see as user property `tide-seq`. The
+//! last messages of tracked topics are kept, within bounds, so that a consumer that missed some can have them. A check arrives
+//! as a message on `$tide/v1/check/{client}`, and its answer leaves on `$tide/v1/update/{client}`, or on the Response
+//! Topic of the check, which must be that one or below it. A client may only ask for filters that it has
+//! subscribed to on the same connection, not in a shared group: whatever forbids a subscription forbids the question. The
+//! plugin may stand at any place among the others: it numbers what all of them let pass, and takes checks that all of
+//! them let pass.
 //!
 //! The plugin protects itself. Checks are answered at a limited rate, on a thread of its own, so that no publisher ever
 //! waits for one. Those that wait at the same time and ask the same are looked up once. Whoever can't be answered soon is
@@ -15,6 +17,7 @@
 //! [`Check`] and [`Answer`] (the messages). [`CheckPlugin`] wires them to the gateway.
 
 mod config;
+mod counts;
 mod desk;
 mod filter;
 mod history;
@@ -24,7 +27,8 @@ mod share;
 mod shelf;
 
 pub use config::{CheckConfig, ConfigError};
-pub use desk::{Desk, Served, Submitted};
-pub use history::{Found, History, Kept};
+pub use desk::{Asker, Desk, Reply, Served, Submitted};
+pub use filter::is_valid as is_filter;
+pub use history::{Found, History, Kept, SHELVES};
 pub use message::{Answer, Asked, Check};
 pub use plugin::CheckPlugin;

@@ -2,21 +2,24 @@
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use tidegate_control::time::{Moment, Span};
-use tidegate_plugin::{Client, Hook, Host, Plugin, Publish, Refusal, Subscribe, Verdict};
+use tidegate_plugin::{CheckRequest, Client, Hook, Host, Plugin, Publish, Refusal, Subscribe, Verdict};
 
 use crate::config::{CheckConfig, ConfigError};
-use crate::desk::{Desk, Served, Submitted};
+use crate::counts::{Counts, count};
+use crate::desk::{Desk, Reply, Served, Submitted};
 use crate::history::History;
 use crate::message::{Answer, Check};
 
 /// Filters that are remembered for each connection: what is beyond can't be asked for.
 const MOST_FILTERS: usize = 1_000;
+/// Bytes that a client may say about the answer that it wants.
+const MOST_REPLY: usize = 1_024;
 /// A number that JSON readers keep exactly.
 const EXACT: u64 = (1 << 53) - 1;
 
@@ -36,15 +39,6 @@ struct Office {
     start: Instant,
     counts: Counts,
     host: Mutex<Option<Weak<dyn Host>>>,
-}
-
-/// What was answered, and how.
-#[derive(Debug, Default)]
-struct Counts {
-    looked_up: AtomicU64,
-    merged: AtomicU64,
-    later: AtomicU64,
-    refused: AtomicU64,
 }
 
 impl CheckPlugin {
@@ -85,19 +79,35 @@ impl Plugin for CheckPlugin {
     }
 
     fn connect(&self, client: &Client<'_>) -> Result<Option<Box<dyn Hook>>, Refusal> {
-        let checks = format!("{}/check/", self.desk.config.prefix);
-        let own = format!("{checks}{}", client.id);
+        let prefix = &self.desk.config.prefix;
+        let (checks, own) = (format!("{prefix}/check/"), format!("{prefix}/check/{}", client.id));
+        let update = format!("{prefix}/update/{}", client.id);
         let (client, office) = (client.id.to_owned(), self.desk.clone());
-        Ok(Some(Box::new(Asking { client, checks, own, filters: HashSet::new(), office })))
+        Ok(Some(Box::new(Asking { client, checks, own, update, filters: HashSet::new(), office })))
     }
 
     fn start(&self, host: &Weak<dyn Host>) {
+        Counts::describe();
         *self.desk.host.lock() = Some(host.clone());
         let office = self.desk.clone();
         let thread = std::thread::Builder::new().name("check".into()).spawn(move || office.answer_all());
         if let Err(error) = thread {
             tracing::error!(%error, "no thread to answer checks: they will not be answered");
         }
+    }
+
+    fn hears_accepted(&self) -> bool {
+        true
+    }
+
+    fn on_accept(&self, publish: &Publish<'_>, add: &mut dyn FnMut(&str, &str)) {
+        if let Some(seq) = self.desk.history.record(publish.topic, publish.payload) {
+            add("tide-seq", Digits::of(seq).text());
+        }
+    }
+
+    fn refresh_metrics(&self) {
+        self.desk.counts.publish(self.desk.history.topics(), self.desk.history.bytes());
     }
 }
 
@@ -111,9 +121,10 @@ impl Drop for CheckPlugin {
 /// One connection.
 struct Asking {
     client: String,
-    /// The topics of all checks, and of this client's.
+    /// The topics of all checks, of this client's, and of the answers to them.
     checks: String,
     own: String,
+    update: String,
     /// What it has subscribed to.
     filters: HashSet<String>,
     office: Arc<Office>,
@@ -121,23 +132,24 @@ struct Asking {
 
 impl Hook for Asking {
     fn on_publish(&mut self, publish: &Publish<'_>) -> Verdict {
-        if !publish.topic.starts_with(&self.checks) {
-            // Last of all plugins, this one sees only what the others let pass.
-            self.office.history.record(publish.topic, publish.payload);
-            return Verdict::Continue;
-        }
-        if publish.topic != self.own {
+        if publish.topic.starts_with(&self.checks) && publish.topic != self.own {
             return Verdict::Refuse(Refusal::not_authorized("a check in the name of another client"));
         }
-        self.ask(publish.payload);
-        Verdict::Drop
+        Verdict::Continue
     }
 
-    fn on_subscribe(&mut self, subscribe: &Subscribe<'_>) -> Verdict {
-        if self.filters.len() < MOST_FILTERS {
+    fn on_subscribed(&mut self, subscribe: &Subscribe<'_>) {
+        // Of a group each member gets a part only: what it did not get is not missing.
+        if subscribe.group.is_none() && self.filters.len() < MOST_FILTERS {
             self.filters.insert(subscribe.filter.to_owned());
         }
-        Verdict::Continue
+    }
+
+    fn on_check(&mut self, check: &CheckRequest<'_>) -> bool {
+        if let Err((id, reply, why)) = self.ask(check) {
+            self.office.refuse(&self.client, &reply, id, &why);
+        }
+        true
     }
 
     fn on_unsubscribe(&mut self, filter: &str) {
@@ -145,30 +157,55 @@ impl Hook for Asking {
     }
 }
 
+/// The number of a check that is refused, where the client wants to read so, and why.
+type Refused = (u64, Reply, String);
+
 impl Asking {
-    fn ask(&self, payload: &[u8]) {
-        if payload.len() > self.office.config.max_check {
-            return self.office.refuse(&self.client, 0, "the check is too long");
+    fn ask(&self, request: &CheckRequest<'_>) -> Result<(), Refused> {
+        let reply = self.reply(request).map_err(|why| (0, Reply::default(), why.into()))?;
+        if request.payload.len() > self.office.config.max_check {
+            return Err((0, reply, "the check is too long".into()));
         }
-        let check = match Check::read(payload) {
+        let check = match Check::read(request.payload) {
             Ok(check) => check,
-            Err(why) => return self.office.refuse(&self.client, 0, why),
+            Err(why) => return Err((0, reply, why.into())),
         };
-        match check.asked.iter().find(|asked| !self.filters.contains(&asked.filter)) {
-            Some(asked) => {
-                let why = format!("not subscribed to `{}` on this connection", asked.filter);
-                self.office.refuse(&self.client, check.id, &why);
+        if let Some(asked) = check.asked.iter().find(|asked| !self.filters.contains(&asked.filter)) {
+            let why = format!("not subscribed to `{}` on this connection", asked.filter);
+            return Err((check.id, reply, why));
+        }
+        self.office.submit(&self.client, &reply, check);
+        Ok(())
+    }
+
+    /// Where the answer goes. Under the client's own topic only: anywhere else others could read what they may not, or
+    /// be written to by a client that may not.
+    fn reply(&self, request: &CheckRequest<'_>) -> Result<Reply, &'static str> {
+        let length =
+            request.response_topic.map_or(0, str::len) + request.correlation_data.map_or(0, <[u8]>::len);
+        if length > MOST_REPLY {
+            return Err("response topic and correlation data are too long");
+        }
+        let own = |topic: &str| {
+            topic.strip_prefix(&*self.update).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        match request.response_topic {
+            Some(topic) if !own(topic) => {
+                Err("the response topic is not the client's own update topic, or below it")
             }
-            None => self.office.submit(&self.client, check),
+            topic => Ok(Reply {
+                topic: topic.map(str::to_owned),
+                correlation: request.correlation_data.map(Box::from),
+            }),
         }
     }
 }
 
 impl Office {
-    fn submit(&self, client: &str, check: Check) {
+    fn submit(&self, client: &str, reply: &Reply, check: Check) {
         let (now, id) = (self.now(), check.id);
         let mut desk = self.desk.lock();
-        let submitted = desk.submit(client, check, now);
+        let submitted = desk.submit(client, reply, check, now);
         let rate = desk.share(now);
         drop(desk);
         match submitted {
@@ -177,15 +214,15 @@ impl Office {
             }
             Submitted::Merged => count(&self.counts.merged),
             Submitted::Later(retry) => {
-                count(&self.counts.later);
-                self.send(client, &self.answer(id, rate).later(duration(retry)));
+                count(&self.counts.deferred);
+                self.send(client, reply, &self.answer(id, rate).later(duration(retry)));
             }
         }
     }
 
-    fn refuse(&self, client: &str, id: u64, why: &str) {
+    fn refuse(&self, client: &str, reply: &Reply, id: u64, why: &str) {
         count(&self.counts.refused);
-        self.send(client, &self.answer(id, None).refused(why));
+        self.send(client, reply, &self.answer(id, None).refused(why));
     }
 
     /// Answers until the gateway goes.
@@ -209,18 +246,21 @@ impl Office {
 
     fn look_up(&self, served: &Served, rate: Option<f64>) {
         let found = self.history.look_up(&served.asked, served.max);
-        count(&self.counts.looked_up);
         let now = self.now();
-        for (client, id, came) in &served.clients {
-            let took = duration(now.since(*came));
-            self.send(client, &self.answer(*id, rate).found(&found, took));
+        for asker in &served.askers {
+            count(&self.counts.answered);
+            let took = duration(now.since(asker.came));
+            self.send(&asker.client, &asker.reply, &self.answer(asker.id, rate).found(&found, took));
         }
     }
 
-    fn send(&self, client: &str, answer: &str) {
-        let host = self.host.lock().as_ref().and_then(Weak::upgrade);
-        if let Some(host) = host {
-            host.publish(&format!("{}/update/{client}", self.config.prefix), answer.as_bytes(), false);
+    fn send(&self, client: &str, reply: &Reply, answer: &str) {
+        let Some(host) = self.host.lock().as_ref().and_then(Weak::upgrade) else { return };
+        let usual = || format!("{}/update/{client}", self.config.prefix);
+        let topic = reply.topic.clone().unwrap_or_else(usual);
+        match &reply.correlation {
+            Some(data) => host.respond(&topic, answer.as_bytes(), data),
+            None => host.publish(&topic, answer.as_bytes(), false),
         }
     }
 
@@ -233,8 +273,30 @@ impl Office {
     }
 }
 
-fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
+/// A number as text, without an allocation: every message gets one.
+struct Digits {
+    text: [u8; 20],
+    start: usize,
+}
+
+impl Digits {
+    fn of(mut number: u64) -> Self {
+        let mut digits = Self { text: [b'0'; 20], start: 20 };
+        loop {
+            // in range: the largest number has twenty digits
+            digits.start -= 1;
+            digits.text[digits.start] = b'0' + (number % 10) as u8;
+            number /= 10;
+            if number == 0 {
+                return digits;
+            }
+        }
+    }
+
+    fn text(&self) -> &str {
+        // digits are ASCII
+        std::str::from_utf8(&self.text[self.start..]).unwrap_or_default()
+    }
 }
 
 fn duration(span: Span) -> Duration {

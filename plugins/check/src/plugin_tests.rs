@@ -8,12 +8,17 @@ use tidegate_plugin::Publisher;
 use super::*;
 
 /// A gateway that hands on what a plugin publishes.
-struct Post(Mutex<Sender<(String, Value)>>);
+struct Post(Mutex<Sender<(String, Value, Vec<u8>)>>);
 
 impl Host for Post {
     fn publish(&self, topic: &str, payload: &[u8], retain: bool) {
         assert!(!retain);
-        let _ = self.0.lock().send((topic.into(), serde_json::from_slice(payload).unwrap()));
+        self.respond(topic, payload, b"");
+    }
+
+    fn respond(&self, topic: &str, payload: &[u8], correlation: &[u8]) {
+        let answer = (topic.into(), serde_json::from_slice(payload).unwrap(), correlation.to_vec());
+        let _ = self.0.lock().send(answer);
     }
 
     fn subscribers(&self, _topic: &str) -> usize {
@@ -28,7 +33,7 @@ impl Host for Post {
 struct Rig {
     plugin: CheckPlugin,
     _host: Arc<dyn Host>,
-    post: Receiver<(String, Value)>,
+    post: Receiver<(String, Value, Vec<u8>)>,
 }
 
 impl Rig {
@@ -49,68 +54,112 @@ impl Rig {
     }
 
     fn answer(&self) -> (String, Value) {
+        let (topic, value, correlation) = self.reply();
+        assert!(correlation.is_empty());
+        (topic, value)
+    }
+
+    fn reply(&self) -> (String, Value, Vec<u8>) {
         self.post.recv_timeout(Duration::from_secs(20)).expect("an answer")
+    }
+
+    /// A message that all plugins let pass; the property that it gets.
+    fn accept(&self, topic: &str, payload: &str) -> Option<String> {
+        let mut added = Vec::new();
+        let add = &mut |key: &str, value: &str| added.push(format!("{key}={value}"));
+        self.plugin.on_accept(&message(topic, payload), add);
+        assert!(added.len() <= 1);
+        added.pop()
     }
 }
 
-fn publish(hook: &mut dyn Hook, topic: &str, payload: &str) -> Verdict {
+fn message<'a>(topic: &'a str, payload: &'a str) -> Publish<'a> {
     let (now, waited) = (Moment::START, Duration::ZERO);
-    hook.on_publish(&Publish { topic, payload: payload.as_bytes(), qos: 1, retain: false, now, waited })
+    Publish { topic, payload: payload.as_bytes(), qos: 1, retain: false, now, waited }
+}
+
+/// A check as the gateway hands it over.
+fn check(hook: &mut dyn Hook, payload: &str) {
+    assert!(hook.on_check(&CheckRequest {
+        payload: payload.as_bytes(),
+        response_topic: None,
+        correlation_data: None
+    }));
 }
 
 fn subscribe(hook: &mut dyn Hook, filter: &str) {
-    assert_eq!(hook.on_subscribe(&Subscribe { filter, group: None, qos: 1 }), Verdict::Continue);
+    hook.on_subscribed(&Subscribe { filter, group: None, qos: 1 });
 }
 
 #[test]
 fn a_consumer_gets_what_it_missed() {
     let rig = Rig::new(CheckConfig::default());
-    let (mut source, mut consumer) = (rig.client("source"), rig.client("dashboard"));
+    let mut consumer = rig.client("dashboard");
     subscribe(&mut *consumer, "room/+/temp");
-    let check = |consumer: &mut dyn Hook, since: &str| {
+    let mut asks = |since: &str| {
         let text = format!(r#"{{"v":1,"id":3,"filters":[{{"filter":"room/+/temp"{since}}}],"max":10}}"#);
-        assert_eq!(publish(consumer, "$tide/v1/check/dashboard", &text), Verdict::Drop);
+        check(&mut *consumer, &text);
         rig.answer()
     };
-    for temperature in ["20", "21", "22"] {
-        assert_eq!(publish(&mut *source, "room/1/temp", temperature), Verdict::Continue);
+    for (temperature, number) in [("20", 1), ("21", 2), ("22", 3)] {
+        assert_eq!(rig.accept("room/1/temp", temperature), Some(format!("tide-seq={number}")));
     }
-    let (topic, answer) = check(&mut *consumer, "");
+    assert_eq!(rig.accept("$SYS/x", "1"), None);
+    let (topic, answer) = asks("");
     assert_eq!(topic, "$tide/v1/update/dashboard");
     assert_eq!(
         (answer["heads"]["room/1/temp"].as_u64(), answer["updates"].as_array().map(Vec::len)),
         (Some(3), Some(0))
     );
-    let (_, answer) = check(&mut *consumer, r#","since":{"room/1/temp":1}"#);
+    let (_, answer) = asks(r#","since":{"room/1/temp":1}"#);
     assert_eq!((answer["id"].as_u64(), answer["missed"].as_u64()), (Some(3), Some(2)));
     assert_eq!(answer["updates"][1]["payload_b64"], "MjI=");
+}
+
+/// What others refuse is not numbered, wherever the plugin stands: only acceptance counts.
+#[test]
+fn what_is_only_asked_about_is_not_numbered() {
+    let rig = Rig::new(CheckConfig::default());
+    let mut source = rig.client("source");
+    assert_eq!(source.on_publish(&message("t", "refused by another plugin")), Verdict::Continue);
+    assert_eq!(rig.accept("t", "accepted"), Some("tide-seq=1".into()));
 }
 
 #[test]
 fn what_may_not_be_subscribed_to_may_not_be_asked_for() {
     let rig = Rig::new(CheckConfig::default());
     let mut consumer = rig.client("dashboard");
-    publish(&mut *consumer, "secret/1", "x");
-    let check = r#"{"v":1,"id":3,"filters":[{"filter":"secret/#","since":{}}]}"#;
-    publish(&mut *consumer, "$tide/v1/check/dashboard", check);
-    let (_, answer) = rig.answer();
-    assert!(answer["error"].as_str().is_some_and(|why| why.contains("secret/#")), "{answer}");
-    assert_eq!(answer.get("updates"), None);
+    rig.accept("secret/1", "x");
+    let text = r#"{"v":1,"id":3,"filters":[{"filter":"secret/#","since":{}}]}"#;
+    let refused = |consumer: &mut dyn Hook| {
+        check(consumer, text);
+        let (_, answer) = rig.answer();
+        assert!(answer["error"].as_str().is_some_and(|why| why.contains("secret/#")), "{answer}");
+        assert_eq!(answer.get("updates"), None);
+    };
+    refused(&mut *consumer);
+    // Asked for, and perhaps refused by a plugin behind this one; a member of a group gets a part only.
+    assert_eq!(
+        consumer.on_subscribe(&Subscribe { filter: "secret/#", group: None, qos: 1 }),
+        Verdict::Continue
+    );
+    consumer.on_subscribed(&Subscribe { filter: "secret/#", group: Some("workers"), qos: 1 });
+    refused(&mut *consumer);
     subscribe(&mut *consumer, "secret/#");
-    publish(&mut *consumer, "$tide/v1/check/dashboard", check);
+    check(&mut *consumer, text);
     assert_eq!(rig.answer().1["missed"], 1);
     consumer.on_unsubscribe("secret/#");
-    publish(&mut *consumer, "$tide/v1/check/dashboard", check);
-    assert!(rig.answer().1.get("error").is_some());
+    refused(&mut *consumer);
 }
 
 #[test]
 fn nobody_asks_in_the_name_of_another() {
     let rig = Rig::new(CheckConfig::default());
     let mut consumer = rig.client("mallory");
-    let verdict = publish(&mut *consumer, "$tide/v1/check/alice", "{}");
+    let verdict = consumer.on_publish(&message("$tide/v1/check/alice", "{}"));
     assert!(matches!(verdict, Verdict::Refuse(refusal) if refusal.code == 0x87));
-    publish(&mut *consumer, "$tide/v1/check/mallory", "rubbish");
+    assert_eq!(consumer.on_publish(&message("$tide/v1/check/mallory", "{}")), Verdict::Continue);
+    check(&mut *consumer, "rubbish");
     assert_eq!(
         rig.answer(),
         (
@@ -118,8 +167,42 @@ fn nobody_asks_in_the_name_of_another() {
             rig.plugin.desk.answer(0, None).refused("not JSON").parse().unwrap()
         )
     );
-    publish(&mut *consumer, "$tide/v1/check/mallory", &" ".repeat(100_000));
+    check(&mut *consumer, &" ".repeat(100_000));
     assert!(rig.answer().1["error"].as_str().unwrap().contains("too long"));
+}
+
+/// An MQTT 5 client says where it wants the answer, and by what it will know it; never where others would be written to.
+#[test]
+fn the_answer_goes_where_it_is_asked_for() {
+    let rig = Rig::new(CheckConfig::default());
+    let mut consumer = rig.client("dashboard");
+    subscribe(&mut *consumer, "t");
+    let mut ask = |response_topic: Option<&str>, correlation: &[u8]| {
+        let payload = br#"{"id":1,"filters":[{"filter":"t"}]}"#;
+        assert!(consumer.on_check(&CheckRequest {
+            payload,
+            response_topic,
+            correlation_data: Some(correlation)
+        }));
+        let (topic, answer, correlation) = rig.reply();
+        (topic, answer.get("error").is_some(), correlation)
+    };
+    let usual = "$tide/v1/update/dashboard";
+    assert_eq!(ask(None, b"7"), (usual.into(), false, b"7".to_vec()));
+    assert_eq!(ask(Some(usual), b"7"), (usual.into(), false, b"7".to_vec()));
+    let below = "$tide/v1/update/dashboard/temperatures";
+    assert_eq!(ask(Some(below), b"\0\xff"), (below.into(), false, b"\0\xff".to_vec()));
+    for foreign in ["alarm", "$tide/v1/rate", "$tide/v1/update/dashboard-2", "$tide/v1/update"] {
+        assert_eq!(ask(Some(foreign), b"7"), (usual.into(), true, vec![]), "{foreign}");
+    }
+    assert_eq!(ask(None, &[7; MOST_REPLY + 1]), (usual.into(), true, vec![]));
+}
+
+#[test]
+fn any_number_has_its_digits() {
+    for number in [0, 7, 10, 1_044, u64::MAX] {
+        assert_eq!(Digits::of(number).text(), number.to_string());
+    }
 }
 
 /// A thousand at the same moment: each is answered, some with a later time, none with silence.
@@ -134,8 +217,7 @@ fn over_the_limit_there_is_a_later_time_and_no_silence() {
         let id = format!("c{n}");
         let mut consumer = rig.client(&id);
         subscribe(&mut *consumer, &format!("t/{n}"));
-        let check = format!(r#"{{"id":{n},"filters":[{{"filter":"t/{n}","since":{{}}}}]}}"#);
-        publish(&mut *consumer, &format!("$tide/v1/check/{id}"), &check);
+        check(&mut *consumer, &format!(r#"{{"id":{n},"filters":[{{"filter":"t/{n}","since":{{}}}}]}}"#));
     }
     let (mut later, mut answered) = (0, 0);
     for _ in 0..1_000 {

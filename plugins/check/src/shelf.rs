@@ -16,10 +16,12 @@ pub(crate) struct Bounds {
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     pub(crate) head: u64,
+    /// The number before its first one.
+    pub(crate) start: u64,
     /// Oldest first; there may be gaps where a payload was too large.
     pub(crate) kept: VecDeque<(u64, Arc<[u8]>)>,
-    /// When it was last written to, in messages of the shelf.
-    touched: u64,
+    /// Whether it was written to since it was last looked at as one that might go.
+    used: bool,
 }
 
 /// Topics and their messages.
@@ -30,20 +32,33 @@ pub(crate) struct Shelf {
     /// What is kept, in the order in which it came; some of it may be gone.
     order: VecDeque<(Arc<str>, u64)>,
     bytes: usize,
-    writes: u64,
+    /// All topics, the one to look at first when one must go in front.
+    turns: VecDeque<Arc<str>>,
+    /// New topics are numbered from after this: one that was forgotten and comes back must not count down, or consumers would
+    /// take what is new for what they know.
+    start: u64,
 }
 
 impl Shelf {
     pub(crate) fn new(bounds: Bounds) -> Self {
-        Self { bounds, lines: HashMap::new(), order: VecDeque::new(), bytes: 0, writes: 0 }
+        Self {
+            bounds,
+            lines: HashMap::new(),
+            order: VecDeque::new(),
+            bytes: 0,
+            turns: VecDeque::new(),
+            start: 0,
+        }
     }
 
     /// Numbers a message and keeps it.
     pub(crate) fn write(&mut self, topic: &str, payload: &[u8]) -> u64 {
-        self.writes += 1;
         let name = self.name(topic);
-        let line = self.lines.entry(name.clone()).or_default();
-        (line.head, line.touched) = (line.head + 1, self.writes);
+        let start = self.start;
+        let fresh = || Line { head: start, start, ..Line::default() };
+        let line = self.lines.entry(name.clone()).or_insert_with(fresh);
+        line.used = line.head > line.start;
+        line.head += 1;
         let seq = line.head;
         if payload.len() <= self.bounds.payload {
             line.kept.push_back((seq, payload.into()));
@@ -74,18 +89,37 @@ impl Shelf {
         self.bytes
     }
 
-    /// The shared name of a topic; a new one may cost the topic that was silent for longest.
+    /// How many topics there are.
+    pub(crate) fn topics(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// The shared name of a topic; a new one may cost another that was silent for long.
     fn name(&mut self, topic: &str) -> Arc<str> {
         if let Some((name, _)) = self.lines.get_key_value(topic) {
             return name.clone();
         }
-        if self.lines.len() >= self.bounds.topics {
-            let silent = self.lines.iter().min_by_key(|(_, line)| line.touched).map(|(name, _)| name.clone());
-            if let Some(gone) = silent.and_then(|name| self.lines.remove(&name)) {
+        while self.lines.len() >= self.bounds.topics && self.forget_one() {}
+        let name: Arc<str> = topic.into();
+        self.turns.push_back(name.clone());
+        name
+    }
+
+    /// Forgets the first topic that was not written to since it last had its turn. Whoever was, has a turn more: so one
+    /// that must go is found without looking at all of them.
+    fn forget_one(&mut self) -> bool {
+        while let Some(name) = self.turns.pop_front() {
+            if let Some(line) = self.lines.get_mut(&name)
+                && std::mem::take(&mut line.used)
+            {
+                self.turns.push_back(name);
+            } else if let Some(gone) = self.lines.remove(&name) {
                 self.bytes -= gone.kept.iter().map(|(_, payload)| payload.len()).sum::<usize>();
+                self.start = self.start.max(gone.head);
+                return true;
             }
         }
-        topic.into()
+        false
     }
 
     /// Lets the oldest go until the bounds hold, also for the notes about what is gone already.

@@ -175,6 +175,8 @@ struct Scratch {
     lent: bool,
     read: Box<[u8]>,
     batch: BatchWriter,
+    /// Properties that plugins add to the message that is being accepted.
+    added: Vec<u8>,
     /// Moment of acceptance of the batch.
     ordinal: Option<u64>,
     acks: Vec<u8>,
@@ -202,6 +204,7 @@ impl Scratch {
             lent: false,
             read: vec![0; READ_SIZE].into(),
             batch: BatchWriter::default(),
+            added: Vec::new(),
             ordinal: None,
             acks: Vec::new(),
             received: Vec::new(),

@@ -9,6 +9,7 @@ use tidegate_plugin::Verdict;
 
 use super::input::Next;
 use super::{Connection, Scratch};
+use crate::broker::Broker;
 use crate::broker::clock::{Millis, moment};
 use crate::broker::held::{LONGEST_DELAY, advice};
 use crate::broker::inflight::Stage;
@@ -18,8 +19,10 @@ use crate::broker::queue::{Extra, Finished};
 use crate::broker::refusals::{Asked, GATEWAY};
 use crate::broker::session::State;
 use crate::broker::topic;
+use crate::chain::Hooks;
 use crate::wire::{
     Ack, Disconnect, Filter, Packet, Publish, QoS, ReasonCode, Subscribe, Unsubscribe, Version, WireError,
+    user_property,
 };
 
 /// More QoS 1 and 2 messages at a time than we said.
@@ -43,7 +46,8 @@ fn reserved_for_server() -> plugin::Refusal {
 impl Connection {
     /// Whether it is the one control topic that this client may publish to.
     fn is_own_check(&self, topic: &str) -> bool {
-        topic.strip_prefix("$tide/v1/check/").is_some_and(|client| *client == *self.session.client_id)
+        let rest = topic.strip_prefix(&*self.broker.settings.overload.prefix);
+        rest.and_then(|rest| rest.strip_prefix("/check/")) == Some(&*self.session.client_id)
     }
 
     /// Does what a packet asks for.
@@ -122,36 +126,18 @@ impl Connection {
             now: moment(now),
             waited: Duration::from_millis(self.held_since.map_or(0, |since| now.saturating_sub(since))),
         };
-        let verdict = match (reserved(topic), self.is_own_check(topic)) {
-            (false, _) => self.hooks.on_publish(&question),
-            // a plugin that answers checks takes it
-            (true, true) => match self.hooks.on_publish(&question) {
-                Verdict::Continue => Verdict::Refuse(reserved_for_server()),
-                verdict => verdict,
-            },
-            (true, false) => Verdict::Refuse(reserved_for_server()),
+        let (is_reserved, is_check) = (reserved(topic), self.is_own_check(topic));
+        let verdict = match is_reserved && !is_check {
+            true => Verdict::Refuse(reserved_for_server()),
+            false => self.hooks.on_publish(&question),
+        };
+        let verdict = match verdict {
+            Verdict::Continue if is_check => offer_check(&mut self.hooks, publish, is_reserved),
+            verdict => verdict,
         };
         match verdict {
             Verdict::Continue => {
-                let parts = Parts {
-                    topic,
-                    properties: &[],
-                    payload: publish.payload,
-                    qos: publish.qos,
-                    retain: publish.retain,
-                    ordinal: 0,
-                    expires: expiry_moment(now, publish.properties.message_expiry),
-                };
-                let ordinal = if publish.retain {
-                    let mut properties = Vec::new();
-                    publish.properties.write_forwarded(&mut properties);
-                    self.broker.retain(self.session.number, Parts { properties: &properties, ..parts })
-                } else {
-                    self.batch_ordinal(scratch)
-                };
-                scratch
-                    .batch
-                    .push(&Parts { ordinal, ..parts }, |out| publish.properties.write_forwarded(out));
+                accept(&self.broker, self.session.number, publish, &question, scratch, now);
                 self.acknowledge(publish, ReasonCode::SUCCESS, None, scratch, state);
             }
             Verdict::Drop => {
@@ -186,11 +172,6 @@ impl Connection {
             let reason = format_args!("0x{code:02x}");
             tracing::info!(client, %peer, what, topic, by, reason, "refused");
         }
-    }
-
-    /// The moment of acceptance of the messages in this batch that are not retained.
-    fn batch_ordinal(&self, scratch: &mut Scratch) -> u64 {
-        *scratch.ordinal.get_or_insert_with(|| self.broker.next_ordinal())
     }
 
     fn learn_alias(&mut self, publish: &Publish<'_>) -> Option<WireError> {
@@ -351,6 +332,8 @@ impl Connection {
                 let code = self.broker.subscribe(&self.session, state, filter, shared, identifier, window);
                 if code.is_error() {
                     self.note_refusal(Asked::Subscribe, GATEWAY, &filter.path, code.0, now);
+                } else {
+                    self.hooks.on_subscribed(&question);
                 }
                 return Ok(code);
             }
@@ -388,6 +371,52 @@ impl Connection {
         self.arm(now + super::LINGER);
         Next::Stop
     }
+}
+
+/// What becomes of a check that all plugins let pass: one of them takes it, or it is a message as any other.
+fn offer_check(hooks: &mut Hooks, publish: &Publish<'_>, is_reserved: bool) -> Verdict {
+    let check = plugin::CheckRequest {
+        payload: publish.payload,
+        response_topic: publish.properties.response_topic,
+        correlation_data: publish.properties.correlation_data,
+    };
+    match hooks.on_check(&check) {
+        true => Verdict::Drop,
+        false if is_reserved => Verdict::Refuse(reserved_for_server()),
+        false => Verdict::Continue,
+    }
+}
+
+/// Puts a message that nobody objects to into the batch, and into the store if it is to be retained.
+fn accept(
+    broker: &Broker,
+    publisher: u64,
+    publish: &Publish<'_>,
+    seen: &plugin::Publish<'_>,
+    scratch: &mut Scratch,
+    now: Millis,
+) {
+    let (added, batch) = (&mut scratch.added, &mut scratch.batch);
+    added.clear();
+    broker.chain.on_accept(seen, &mut |key, value| user_property(added, key, value));
+    let parts = Parts {
+        topic: seen.topic,
+        properties: added,
+        payload: publish.payload,
+        qos: publish.qos,
+        retain: publish.retain,
+        ordinal: 0,
+        expires: expiry_moment(now, publish.properties.message_expiry),
+    };
+    let ordinal = if publish.retain {
+        let mut properties = added.clone();
+        publish.properties.write_forwarded(&mut properties);
+        broker.retain(publisher, Parts { properties: &properties, ..parts })
+    } else {
+        // one moment of acceptance for all messages of a batch that are not retained
+        *scratch.ordinal.get_or_insert_with(|| broker.next_ordinal())
+    };
+    batch.push(&Parts { ordinal, ..parts }, |out| publish.properties.write_forwarded(out));
 }
 
 /// A message is done, for the session or for the group that it came through.

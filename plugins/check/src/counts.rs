@@ -1,0 +1,57 @@
+//! What was answered, and how.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counts of checks, each of which is answered in one way.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// Looked up; those that were merged count here too.
+    pub(crate) answered: AtomicU64,
+    pub(crate) merged: AtomicU64,
+    pub(crate) deferred: AtomicU64,
+    pub(crate) refused: AtomicU64,
+}
+
+const ANSWERED: &str = "tidegate_check_answered_total";
+const MERGED: &str = "tidegate_check_merged_total";
+const DEFERRED: &str = "tidegate_check_deferred_total";
+const REFUSED: &str = "tidegate_check_refused_total";
+const TOPICS: &str = "tidegate_check_topics";
+const BYTES: &str = "tidegate_check_history_bytes";
+
+impl Counts {
+    /// Says what the metrics mean.
+    pub(crate) fn describe() {
+        metrics::describe_counter!(ANSWERED, "Checks that were answered with what was found.");
+        metrics::describe_counter!(
+            MERGED,
+            "Those among them that were looked up with another that asked the same."
+        );
+        metrics::describe_counter!(
+            DEFERRED,
+            "Checks over check.max_rate, which were told a time to come back."
+        );
+        metrics::describe_counter!(
+            REFUSED,
+            "Checks that make no sense, or ask for what the client has not subscribed to."
+        );
+        metrics::describe_gauge!(TOPICS, "Topics whose messages are numbered.");
+        metrics::describe_gauge!(BYTES, "Bytes of payloads that are kept for checks.");
+    }
+
+    /// Copies them into the metrics registry, with the size of the history.
+    pub(crate) fn publish(&self, topics: usize, bytes: usize) {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        metrics::counter!(ANSWERED).absolute(read(&self.answered));
+        metrics::counter!(MERGED).absolute(read(&self.merged));
+        metrics::counter!(DEFERRED).absolute(read(&self.deferred));
+        metrics::counter!(REFUSED).absolute(read(&self.refused));
+        metrics::gauge!(TOPICS).set(topics as f64);
+        metrics::gauge!(BYTES).set(bytes as f64);
+    }
+}
+
+/// Counts one more.
+pub(crate) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
