@@ -706,6 +706,9 @@ impl Inner {
             self.granted += turns.as_ref().map_or(0, Turns::messages);
             return Released::some(held.take_exempt(), turns);
         }
+        if in_time < limits.messages {
+            held.grant_all(in_time.saturating_sub(self.entries.len()));
+        }
         self.brief_until = 0;
         self.granted = 0;
         Released::all(self.held.take())

@@ -20,7 +20,7 @@ const WEIGHT: f64 = 0.3;
 /// So many messages tell as well, however quickly they were taken.
 const TELLING: u64 = 1000;
 /// What a consumer is trusted to take before its rate is known.
-const FIRST_DEPTH: usize = 64;
+const FIRST_DEPTH: usize = 32;
 
 impl Service {
     /// Something waits from now on; `departed` is the count of departures so far.

@@ -18,7 +18,7 @@ use crate::wire::{Frame, Packet, ReasonCode, WireError, decode, frame};
 
 /// What passes before we look what consumer queues make of it, in bytes: at first, and after a brief hold that ran its
 /// full time.
-pub(super) const FIRST_CREDIT: usize = 1024;
+pub(super) const FIRST_CREDIT: usize = 512;
 /// Whoever may pass this much in one go is not looked after any more.
 const FULL_CREDIT: usize = 64 * 1024;
 /// How often we look whether consumer queues have seen what passed, in milliseconds.
@@ -471,7 +471,7 @@ impl Connection {
                 self.pause = Pause::No;
                 if self.grant < usize::MAX {
                     // its turn is over: it goes to the end of the line, if there still is one
-                    (self.grant, self.asked_for) = (usize::MAX, (0, 0));
+                    (self.grant, self.asked_for) = (self.grant.saturating_mul(2), (0, 0));
                 }
                 if self.gate.held(now).is_none() {
                     self.credit = (2 * self.credit).min(FULL_CREDIT);

@@ -117,6 +117,13 @@ impl HeldGates {
         Some(Turns { gates, line: Arc::clone(&self.line), grant: 0 })
     }
 
+    /// Says that all of them together may send so many messages at once when they are let go.
+    pub fn grant_all(&self, messages: usize) {
+        let each = messages / self.lasting.len().max(1);
+        let grant = u32::try_from(each).unwrap_or(u32::MAX).max(1);
+        self.lasting.values().for_each(|gate| gate.grant(grant));
+    }
+
     /// Forgets those who have left.
     pub fn forget_gone(&mut self) {
         let line = &self.line;
