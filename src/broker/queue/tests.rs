@@ -50,17 +50,17 @@ fn take(queue: &Queue, most: usize, now: Millis) -> Vec<Entry> {
 
 #[test]
 fn a_full_queue_holds_its_publishers_until_it_is_short() {
-    let limits = Limits { messages: 60, ..limits() };
+    let limits = Limits { messages: 28, ..limits() };
     let queue = Queue::new(HoldPolicy::WhileProgress);
     queue.connect(1);
     let gate = gate();
-    assert!(!queue.push(entries(QoS::AtLeastOnce, 60, 1), 1, &limits).over);
+    assert!(!queue.push(entries(QoS::AtLeastOnce, 28, 1), 1, &limits).over);
     assert!(queue.push(entries(QoS::AtLeastOnce, 1, 1), 1, &limits).over);
     assert_eq!(queue.hold([(1, Arc::clone(&gate))].into_iter(), 1, &limits).count, 1);
     assert!(gate.held(1).is_some());
     let mut out = Vec::new();
-    queue.pop(&mut out, 15, usize::MAX, usize::MAX, 2, &limits);
-    assert!(gate.held(2).is_some(), "46 is not short");
+    queue.pop(&mut out, 7, usize::MAX, usize::MAX, 2, &limits);
+    assert!(gate.held(2).is_some(), "22 is not short");
     queue.pop(&mut out, 1, usize::MAX, usize::MAX, 2, &limits);
     assert!(gate.held(2).is_none());
     assert_eq!(gate.take_grant(), None, "it was full, not late");
@@ -153,7 +153,7 @@ fn newcomers_are_held_where_others_are_and_the_exempt_only_where_it_is_full() {
 fn a_late_queue_holds_its_publishers_though_it_is_not_full() {
     let queue = Queue::new(HoldPolicy::WhileProgress);
     queue.connect(1);
-    assert!(!queue.push(entries(QoS::AtLeastOnce, 40, 1), 1, &limits()).over);
+    assert!(!queue.push(entries(QoS::AtLeastOnce, 30, 1), 1, &limits()).over);
     assert!(queue.push(entries(QoS::AtLeastOnce, 1, 150), 150, &limits()).over);
 }
 
