@@ -1,7 +1,7 @@
 //! The broker: sessions, queues, topic tree, retained messages, wills, groups.
 //!
 //! Locks are taken in this order, each briefly: a session's state, registry, retained, groups, a group's members,
-//! a queue, tree, gates.
+//! the queues that hold publishers, a queue, tree, gates, a gate's place, a queue's line.
 
 pub mod clock;
 mod connection;
