@@ -48,7 +48,7 @@ impl Default for Settings {
             tls: TlsSettings::default(),
             session: SessionSettings::default(),
             queue: QueueSettings::default(),
-            plugins: vec!["access".into()],
+            plugins: ["access", "overload", "gate"].map(Into::into).into(),
             access: AccessSettings::default(),
             overload: OverloadSettings::default(),
             gate: GateSettings::default(),
