@@ -4,7 +4,7 @@
 //! a queue, tree, gates.
 
 pub mod clock;
-mod connection;
+pub(crate) mod connection;
 mod dispatch;
 mod gate;
 mod group;

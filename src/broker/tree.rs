@@ -63,7 +63,6 @@ impl Subscription {
             Target::Group(group) => group.number,
         }
     }
-
 }
 
 impl Subscribed for Subscription {

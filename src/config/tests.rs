@@ -249,7 +249,7 @@ mod refusals {
         ("access.anonymous=yes", "= \"yes\": must be true or false"),
         ("access.users=5", "= 5: must be a path, in quotes"),
         ("listen=5", "listen = 5: must be a table with keys of its own"),
-        ("mode=brokr", "= \"brokr\": must be \"broker\""),
+        ("mode=brokr", "= \"brokr\": must be \"broker\" or \"proxy\""),
         ("log.format=jsn", "must be \"text\" or \"json\"; did you mean \"json\"?"),
         ("listen.mqtt=1883", "= 1883: must be an address such as \"127.0.0.1:1883\""),
         ("listen.mqtt=localhost:1883", "\"localhost:1883\" is not a numeric address and a port"),
