@@ -91,6 +91,11 @@ impl Account {
         self.flow.discard(now, count);
     }
 
+    /// Messages went missing; how many of them were really there.
+    pub fn lose(&mut self, now: Moment, count: u64) -> u64 {
+        self.flow.lose(now, count)
+    }
+
     /// Books what is not there as dropped, once it has been missing for long: such as what a consumer had and took along
     /// when its session ended. A short difference only means that something moved while we looked.
     fn write_off(&mut self, now: Moment, there: u64) {

@@ -13,6 +13,7 @@ mod handshake;
 mod host;
 mod inbox;
 mod pair;
+mod queue;
 mod session;
 mod upstreams;
 
@@ -22,8 +23,9 @@ use std::sync::{Arc, Weak};
 use std::task::Context;
 use std::time::Duration;
 
-use tidegate_plugin::Host;
+use tidegate_plugin::{Host, Tick};
 use tokio::sync::Notify;
+use tokio::time::MissedTickBehavior;
 
 use self::control::Control;
 pub use self::counts::Counts;
@@ -31,12 +33,13 @@ use self::counts::Lines;
 pub use self::dial::DialError;
 use self::session::Sessions;
 use self::upstreams::{Upstreams, Watch};
-use crate::broker::clock::Clock;
+use crate::broker::clock::{self, Clock, moment};
 use crate::broker::connection::part;
 use crate::broker::refusals::Refusals;
 use crate::broker::{Levels, Stats};
 use crate::chain::Chain;
 use crate::config::Settings;
+use crate::ledger::Ledger;
 use crate::listen::Stream;
 
 /// Everything that connections share.
@@ -54,6 +57,11 @@ pub struct Proxy {
     upstreams: Upstreams,
     control: Control,
     sessions: Sessions,
+    ledger: Ledger,
+    /// A plugin wants to hear of queues.
+    measured: bool,
+    /// The most messages that the upstream has sent to one client without an acknowledgement.
+    window: AtomicUsize,
     /// Bytes that all held publishers wait with.
     held_bytes: Arc<AtomicUsize>,
     draining: AtomicBool,
@@ -69,10 +77,13 @@ impl Proxy {
             counts: Counts::default(),
             refusals: Refusals::default(),
             lines: Lines::default(),
+            measured: chain.ticks(),
             chain,
             upstreams: Upstreams::new(&settings.proxy)?,
             control: Control::new(&settings.overload.prefix),
-            sessions: Sessions::default(),
+            sessions: Sessions::new(settings.proxy.queue_limit, settings.session.max_offline_sessions),
+            ledger: Ledger::default(),
+            window: AtomicUsize::new(0),
             held_bytes: Arc::default(),
             draining: AtomicBool::new(false),
             drained: Notify::new(),
@@ -144,8 +155,33 @@ impl Proxy {
                 second.tick().await;
                 let Some(proxy) = proxy.upgrade() else { return };
                 proxy.lines.report();
+                proxy.sessions.sweep(proxy.clock.now());
             }
         });
+        if self.measured {
+            let period = Duration::from_millis(self.settings.overload.period_ms);
+            tokio::spawn(Self::run_control_loop(Arc::downgrade(self), period));
+        }
+    }
+
+    /// Turns the control loop while the proxy lives.
+    async fn run_control_loop(proxy: Weak<Self>, period: Duration) {
+        let mut turn = tokio::time::interval(period);
+        turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            turn.tick().await;
+            let Some(proxy) = proxy.upgrade() else { return };
+            // thousands of queues and publishers take their time
+            if tokio::task::spawn_blocking(move || proxy.turn_control_loop()).await.is_err() {
+                tracing::error!("a turn of the control loop failed");
+            }
+        }
+    }
+
+    fn turn_control_loop(&self) {
+        let now = moment(self.clock.now());
+        let queues = self.ledger.read(now);
+        self.chain.tick(&Tick { now, wall_ms: clock::wall(), queues: &queues, host: self });
     }
 }
 

@@ -45,6 +45,8 @@ struct Breaker {
     open: bool,
     /// Failures since a CONNECT was answered last.
     failures: u32,
+    /// A connection was lost: whether the address still works is to be seen.
+    suspect: bool,
     /// No probe before this moment.
     until: Millis,
 }
@@ -128,6 +130,21 @@ impl Upstreams {
         self.addresses.iter().filter(|address| !address.breaker.lock().open).count()
     }
 
+    /// A connection to this address was lost: whether others can be made is looked at soon.
+    pub(super) fn suspect(&self, index: usize) {
+        if let Some(address) = self.addresses.get(index) {
+            address.breaker.lock().suspect = true;
+        }
+    }
+
+    /// Whether an address works as far as we know.
+    pub(super) fn works(&self, index: usize) -> bool {
+        self.addresses.get(index).is_some_and(|address| {
+            let breaker = address.breaker.lock();
+            !breaker.open && !breaker.suspect
+        })
+    }
+
     /// How long a client that lost its upstream waits before it is told: nothing unless many did in this second.
     pub(super) fn parting_delay(&self, now: Millis) -> Millis {
         const FEW: u64 = 16;
@@ -152,6 +169,7 @@ impl Upstreams {
         let pause = pause / 2 + random_below(pause / 2 + 1);
         breaker.until = now + pause;
         let first = !std::mem::replace(&mut breaker.open, true);
+        breaker.suspect = false;
         drop(breaker);
         if first {
             watch.counts.opened.add(1);
@@ -162,11 +180,12 @@ impl Upstreams {
         }
     }
 
-    /// Probes the addresses that failed, once their time has come, while `watch` can be had.
+    /// Probes the addresses that failed, once their time has come, and those that are suspected.
     pub(super) async fn probe(&self, watch: &Watch<'_>) {
         let now = watch.clock.now();
         for (index, address) in self.addresses.iter().enumerate() {
-            let due = |breaker: &Breaker| breaker.open && breaker.until <= now;
+            let due =
+                |breaker: &Breaker| breaker.suspect && !breaker.open || breaker.open && breaker.until <= now;
             if !due(&address.breaker.lock()) {
                 continue;
             }
@@ -176,11 +195,13 @@ impl Upstreams {
                 Ok(Ok(_)) => {
                     // Those who come next find out whether it answers. If not, the pause goes on growing.
                     let mut breaker = address.breaker.lock();
-                    breaker.open = false;
-                    let failures = breaker.failures;
+                    breaker.suspect = false;
+                    let (open, failures) = (std::mem::take(&mut breaker.open), breaker.failures);
                     drop(breaker);
-                    watch.counts.recovered.add(1);
-                    tracing::info!(upstream = &*address.name, failures, "the upstream can be used again");
+                    if open {
+                        watch.counts.recovered.add(1);
+                        tracing::info!(upstream = &*address.name, failures, "the upstream can be used again");
+                    }
                 }
                 Ok(Err(error)) => self.failed(index, &error.to_string(), watch),
                 Err(_) => self.failed(index, "no answer in time", watch),

@@ -73,6 +73,12 @@ impl Pair {
         progress | read.is_some()
     }
 
+    fn handle_client(&mut self, bytes: &[u8], now: Millis) -> usize {
+        let handled = self.handle_packets(bytes, now);
+        self.book_arrivals(now);
+        handled
+    }
+
     fn handle_kept_client(&mut self, mut input: Vec<u8>, now: Millis) {
         let handled = self.handle_client(&input, now);
         if handled < input.len() {
@@ -82,7 +88,7 @@ impl Pair {
     }
 
     /// Handles the whole packets in `bytes`; how many bytes they are. What goes on unchanged goes on in one piece.
-    fn handle_client(&mut self, bytes: &[u8], now: Millis) -> usize {
+    fn handle_packets(&mut self, bytes: &[u8], now: Millis) -> usize {
         let maximum = self.proxy.settings.session.max_packet_size as usize;
         let (mut at, mut from) = (0, 0);
         self.client.ready = false;
@@ -178,7 +184,18 @@ impl Pair {
                 self.encoder.pubcomp(&mut self.client.output, ack.packet_id, ReasonCode::SUCCESS);
                 KEPT
             }
-            Packet::Disconnect(_) => Next::Go(Fate::Last),
+            Packet::PubAck(ack) | Packet::PubComp(ack) => {
+                self.note_acknowledged(ack.packet_id, now);
+                Next::Go(Fate::Pass)
+            }
+            Packet::PubRec(ack) if ack.reason.is_error() => {
+                self.note_acknowledged(ack.packet_id, now);
+                Next::Go(Fate::Pass)
+            }
+            Packet::Disconnect(disconnect) => {
+                self.session_expiry = disconnect.session_expiry.unwrap_or(self.session_expiry);
+                Next::Go(Fate::Last)
+            }
             _ => Next::Go(Fate::Pass),
         }
     }
@@ -218,6 +235,9 @@ impl Pair {
         match self.ask(publish, topic, now) {
             Verdict::Continue => {
                 self.proxy.stats.published.add(1);
+                if self.proxy.measured {
+                    self.note_arrival(topic, publish.qos);
+                }
                 Next::Go(Fate::Pass)
             }
             Verdict::Drop => {

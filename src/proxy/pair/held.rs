@@ -88,6 +88,7 @@ impl Pair {
                     header(&mut self.upstream.output, packet.frame.first, packet.body.len());
                     self.to_upstream(&packet.body, now);
                     self.ending = super::Ending::ClientLeft;
+                    self.book_arrivals(now);
                     (self.client.ready, self.client.input) = (false, Vec::new());
                     return true;
                 }
@@ -103,6 +104,7 @@ impl Pair {
                 }
             }
         }
+        self.book_arrivals(now);
         if !held.packets.is_empty() {
             self.held = Some(Box::new(HeldInput::again(*held)));
         }

@@ -6,6 +6,7 @@
 mod client;
 mod half;
 mod held;
+mod ledger;
 mod subscribe;
 mod upstream;
 
@@ -21,6 +22,7 @@ use tokio::time::Sleep;
 
 use self::client::Alias;
 use self::half::Half;
+use self::ledger::{Arrivals, Consumer};
 use self::subscribe::Pending;
 use super::Proxy;
 use super::inbox::Inbox;
@@ -89,6 +91,13 @@ pub(super) struct Pair {
     control: BTreeSet<Box<str>>,
     /// QoS 2 messages that were answered here.
     local_qos2: BTreeSet<u16>,
+    /// The client as a consumer, once the upstream has let it in.
+    consumer: Option<Box<Consumer>>,
+    receive_maximum: u16,
+    /// How long its session outlives the connection, in seconds.
+    session_expiry: u32,
+    /// Messages that are not booked yet.
+    arrivals: Arrivals,
     timer: Pin<Box<Sleep>>,
     timer_at: Millis,
     ending: Ending,
@@ -112,7 +121,7 @@ enum Ending {
     /// The client says nothing more: what it sent goes to the upstream, then the pair ends.
     ClientLeft,
     /// The upstream is lost; the client is told at this moment.
-    UpstreamLost(Millis, ReasonCode),
+    UpstreamLost(Millis),
     /// Only what is there is still written, until this moment at the latest.
     Closing(Millis),
     /// Nothing more can be done.
@@ -169,6 +178,10 @@ impl Pair {
             unsubscribing: HashMap::new(),
             control: BTreeSet::new(),
             local_qos2: BTreeSet::new(),
+            consumer: None,
+            receive_maximum: connect.receive_maximum,
+            session_expiry: connect.session_expiry,
+            arrivals: Vec::new(),
             timer: Pin::from(Box::new(tokio::time::sleep(Duration::from_secs(3600)))),
             timer_at: 0,
             ending: Ending::No,
@@ -215,6 +228,7 @@ impl Pair {
             progress |= self.poll_client(cx, scratch, now);
             progress |= self.upstream.poll_output(cx, &self.proxy.counts.bytes_sent);
             progress |= self.client.poll_output(cx, &self.proxy.stats.bytes_sent);
+            self.settle_consumer(now);
             self.look_for_the_end(now);
             match self.ending {
                 Ending::Over => return Poll::Ready(()),
@@ -277,10 +291,8 @@ impl Pair {
                     return;
                 }
                 Ending::Closing(until) => self.arm(until),
-                Ending::UpstreamLost(at, reason) if now >= at => {
-                    self.close(reason, Some("the broker is lost"), now)
-                }
-                Ending::UpstreamLost(at, _) => self.arm(at),
+                Ending::UpstreamLost(at) if now >= at => self.tell_of_loss(now),
+                Ending::UpstreamLost(at) => self.arm(at),
                 _ => self.arm(now + IDLE_TIMER),
             }
         }
@@ -322,6 +334,7 @@ impl Pair {
         for filter in &self.control {
             self.proxy.control.unsubscribe(filter, &self.inbox);
         }
+        self.end_consuming(self.proxy.clock.now());
         self.proxy.sessions.leave(&self.inbox);
         self.proxy.stats.disconnects.add(1);
         tracing::debug!(client = &*self.client_id, "disconnected");

@@ -9,7 +9,7 @@ use crate::broker::clock::Millis;
 use crate::broker::refusals::{Asked, GATEWAY};
 use crate::broker::topic;
 use crate::proxy::frames::{self, binary, header, varint};
-use crate::wire::{Filter, ReasonCode, RetainHandling, Subscribe, Unsubscribe, Version, WireError};
+use crate::wire::{Filter, QoS, ReasonCode, RetainHandling, Subscribe, Unsubscribe, Version, WireError};
 
 /// SUBSCRIBEs and UNSUBSCRIBEs of one client that may wait for the upstream's answer.
 const MOST_PENDING: usize = 256;
@@ -18,8 +18,18 @@ const MOST_CONTROL: usize = 1_000;
 /// 0x9E: shared subscriptions are not supported, here for control topics.
 const NOT_SHARED: ReasonCode = ReasonCode(0x9E);
 
-/// A packet that the upstream has not answered: the codes that are known already, filter by filter.
-pub(super) struct Pending(Vec<Option<ReasonCode>>);
+/// A packet that the upstream has not answered: for each filter the code, if that is known already.
+pub(super) struct Pending {
+    codes: Vec<Option<ReasonCode>>,
+    /// The filters that the upstream has to answer for.
+    filters: Vec<Filter>,
+}
+
+impl Pending {
+    fn is_whole(&self) -> bool {
+        self.codes.iter().all(Option::is_none)
+    }
+}
 
 impl Pair {
     pub(super) fn subscribe(&mut self, subscribe: &Subscribe, body: &[u8], now: Millis) -> Next {
@@ -30,9 +40,6 @@ impl Pair {
                 Err(refusal) => return Next::Refused(refusal),
             }
         }
-        if codes.iter().all(Option::is_none) {
-            return Next::Go(Fate::Pass);
-        }
         if let Some(known) = codes.iter().copied().collect::<Option<Vec<_>>>() {
             self.encoder.suback(&mut self.client.output, subscribe.packet_id, &known);
             return KEPT;
@@ -40,10 +47,12 @@ impl Pair {
         if self.subscribing.len() >= MOST_PENDING {
             return Next::Broken(TOO_MANY);
         }
-        let packet = without_known(0x82, self.encoder.version, body, 1, &codes);
-        self.subscribing.insert(subscribe.packet_id, Pending(codes));
-        self.proxy.counts.changed.add(1);
-        Next::Go(Fate::Replace(packet))
+        let open = subscribe.filters.iter().zip(&codes).filter(|(_, code)| code.is_none());
+        let filters = open.map(|(filter, _)| filter.clone()).collect();
+        let pending = Pending { codes, filters };
+        let fate = self.ask_for_the_rest(0x82, body, 1, &pending);
+        self.subscribing.insert(subscribe.packet_id, pending);
+        Next::Go(fate)
     }
 
     /// The code for SUBACK if it is known here; `Err` when a plugin ends the connection.
@@ -92,9 +101,6 @@ impl Pair {
             self.hooks.on_unsubscribe(filter);
             codes.push(self.proxy.control.owns(filter).then(|| self.unsubscribe_control(filter)));
         }
-        if codes.iter().all(Option::is_none) {
-            return Next::Go(Fate::Pass);
-        }
         if let Some(known) = codes.iter().copied().collect::<Option<Vec<_>>>() {
             self.encoder.unsuback(&mut self.client.output, unsubscribe.packet_id, &known);
             return KEPT;
@@ -102,10 +108,21 @@ impl Pair {
         if self.unsubscribing.len() >= MOST_PENDING {
             return Next::Broken(TOO_MANY);
         }
-        let packet = without_known(0xA2, self.encoder.version, body, 0, &codes);
-        self.unsubscribing.insert(unsubscribe.packet_id, Pending(codes));
+        let open = unsubscribe.filters.iter().zip(&codes).filter(|(_, code)| code.is_none());
+        let filters = open.map(|(path, _)| ended(path)).collect();
+        let pending = Pending { codes, filters };
+        let fate = self.ask_for_the_rest(0xA2, body, 0, &pending);
+        self.unsubscribing.insert(unsubscribe.packet_id, pending);
+        Next::Go(fate)
+    }
+
+    /// What goes to the upstream when some codes are known.
+    fn ask_for_the_rest(&mut self, first: u8, body: &[u8], options: usize, pending: &Pending) -> Fate {
+        if pending.is_whole() {
+            return Fate::Pass;
+        }
         self.proxy.counts.changed.add(1);
-        Next::Go(Fate::Replace(packet))
+        Fate::Replace(without_known(first, self.encoder.version, body, options, &pending.codes))
     }
 
     fn unsubscribe_control(&mut self, filter: &str) -> ReasonCode {
@@ -117,22 +134,44 @@ impl Pair {
     }
 
     /// Puts our codes into the upstream's SUBACK.
-    pub(super) fn suback(&mut self, body: &[u8]) -> Result<Fate, &'static str> {
+    pub(super) fn suback(&mut self, body: &[u8], now: Millis) -> Result<Fate, &'static str> {
         let id = frames::packet_id(body)?;
         let start = frames::codes(self.encoder.version, body)?;
         let Some(pending) = self.subscribing.remove(&id) else { return Ok(Fate::Pass) };
-        Ok(Fate::Replace(merged(frames::SUBACK << 4, self.encoder.version, body, start, &pending)))
+        for (filter, code) in pending.filters.iter().zip(&body[start..]) {
+            if let Some(qos) = QoS::from_bits(*code) {
+                self.subscribed(&Filter { qos, ..filter.clone() }, now);
+            }
+        }
+        if pending.is_whole() {
+            return Ok(Fate::Pass);
+        }
+        Ok(Fate::Replace(merged(frames::SUBACK << 4, self.encoder.version, body, start, &pending.codes)))
     }
 
     /// Puts our codes into the upstream's UNSUBACK.
-    pub(super) fn unsuback(&mut self, body: &[u8]) -> Result<Fate, &'static str> {
+    pub(super) fn unsuback(&mut self, body: &[u8], now: Millis) -> Result<Fate, &'static str> {
         let id = frames::packet_id(body)?;
         let start = frames::codes(self.encoder.version, body)?;
         let Some(pending) = self.unsubscribing.remove(&id) else { return Ok(Fate::Pass) };
-        if self.encoder.version == Version::V311 {
+        for filter in &pending.filters {
+            self.unsubscribed(&filter.path, now);
+        }
+        if self.encoder.version == Version::V311 || pending.is_whole() {
             return Ok(Fate::Pass);
         }
-        Ok(Fate::Replace(merged(frames::UNSUBACK << 4, self.encoder.version, body, start, &pending)))
+        Ok(Fate::Replace(merged(frames::UNSUBACK << 4, self.encoder.version, body, start, &pending.codes)))
+    }
+}
+
+/// A subscription that ends: only its path matters.
+fn ended(path: &str) -> Filter {
+    Filter {
+        path: path.to_owned(),
+        qos: QoS::AtMostOnce,
+        no_local: false,
+        retain_as_published: false,
+        retain_handling: RetainHandling::Never,
     }
 }
 
@@ -167,10 +206,10 @@ fn without_known(
 }
 
 /// An acknowledgement with the upstream's codes and ours, each in its place.
-fn merged(first: u8, version: Version, body: &[u8], start: usize, pending: &Pending) -> Vec<u8> {
+fn merged(first: u8, version: Version, body: &[u8], start: usize, ours: &[Option<ReasonCode>]) -> Vec<u8> {
     let mut theirs = body[start..].iter().copied();
     let translate = |code: ReasonCode| if version == Version::V5 || code.0 <= 2 { code.0 } else { 0x80 };
-    let codes = pending.0.iter().map(|code| code.map_or_else(|| theirs.next().unwrap_or(0x80), translate));
+    let codes = ours.iter().map(|code| code.map_or_else(|| theirs.next().unwrap_or(0x80), translate));
     let codes: Vec<u8> = codes.collect();
     let mut packet = Vec::with_capacity(start + codes.len() + 5);
     header(&mut packet, first, start + codes.len());
@@ -189,10 +228,9 @@ mod tests {
         let codes = [None, Some(ReasonCode::NOT_AUTHORIZED), None];
         let packet = without_known(0x82, Version::V5, &body, 1, &codes);
         assert_eq!(packet, [0x82, 13, 0, 9, 2, 0x0B, 5, 0, 1, b'a', 1, 0, 1, b'c', 0]);
-        let pending = Pending(codes.to_vec());
-        let answer = merged(0x90, Version::V5, &[0, 9, 0, 1, 0], 3, &pending);
+        let answer = merged(0x90, Version::V5, &[0, 9, 0, 1, 0], 3, &codes);
         assert_eq!(answer, [0x90, 6, 0, 9, 0, 1, 0x87, 0]);
-        let answer = merged(0x90, Version::V311, &[0, 9, 1], 2, &pending);
+        let answer = merged(0x90, Version::V311, &[0, 9, 1], 2, &codes);
         assert_eq!(answer, [0x90, 5, 0, 9, 1, 0x80, 0x80], "the upstream left one out");
     }
 }

@@ -9,6 +9,9 @@ use crate::proxy::connack::{self, Own};
 use crate::proxy::frames;
 use crate::wire::{Frame, ReasonCode, Version};
 
+/// How long an MQTT 5 client waits until we know whether the upstream is gone, in milliseconds.
+const SUSPENSE: Millis = 150;
+
 impl Pair {
     /// Handles what the upstream sent, and reads more. `true` when something was done.
     pub(super) fn poll_upstream(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch, now: Millis) -> bool {
@@ -59,7 +62,7 @@ impl Pair {
                 Err(what) => break Err(what),
             };
             let end = at + found.header + found.body;
-            match self.from_upstream(found, &bytes[at + found.header..end]) {
+            match self.from_upstream(found, &bytes[at + found.header..end], now) {
                 Ok(Fate::Pass) => at = end,
                 Ok(Fate::Replace(packet)) => {
                     self.client.output.extend_from_slice(&bytes[from..at]);
@@ -75,6 +78,7 @@ impl Pair {
             }
         };
         self.client.output.extend_from_slice(&bytes[from..at]);
+        self.deliveries_are_out();
         if let Err(what) = outcome {
             self.nonsense(what, now);
             return bytes.len();
@@ -83,21 +87,24 @@ impl Pair {
     }
 
     /// Decides about one packet.
-    fn from_upstream(&mut self, found: Frame, body: &[u8]) -> Result<Fate, &'static str> {
+    fn from_upstream(&mut self, found: Frame, body: &[u8], now: Millis) -> Result<Fate, &'static str> {
         let kind = found.first >> 4;
         if !self.accepted && kind != frames::CONNACK && kind != frames::AUTH {
             return Err("a packet before CONNACK");
         }
         match kind {
-            frames::CONNACK => self.connack(body),
+            frames::CONNACK => self.connack(body, now),
             frames::PUBLISH => {
-                frames::delivered(self.encoder.version, found.first, body)?;
+                let delivered = frames::delivered(self.encoder.version, found.first, body)?;
+                if self.proxy.measured {
+                    self.note_delivery(&delivered, now);
+                }
                 self.proxy.stats.delivered.add(1);
                 Ok(Fate::Pass)
             }
             frames::PUBACK | frames::PUBREC => self.advise(found.first, body),
-            frames::SUBACK => self.suback(body),
-            frames::UNSUBACK => self.unsuback(body),
+            frames::SUBACK => self.suback(body, now),
+            frames::UNSUBACK => self.unsuback(body, now),
             frames::PINGRESP if self.own_pings > 0 => {
                 self.own_pings -= 1;
                 Ok(Fate::Replace(Vec::new()))
@@ -107,7 +114,7 @@ impl Pair {
         }
     }
 
-    fn connack(&mut self, body: &[u8]) -> Result<Fate, &'static str> {
+    fn connack(&mut self, body: &[u8], now: Millis) -> Result<Fate, &'static str> {
         if self.accepted {
             return Err("a second CONNACK");
         }
@@ -117,6 +124,8 @@ impl Pair {
             return Ok(Fate::Last);
         }
         self.accepted = true;
+        self.session_expiry = answer.session_expiry.unwrap_or(self.session_expiry);
+        self.begin_consuming(answer.session_present, now);
         if let Some(seconds) = answer.server_keep_alive {
             self.keep_alive = u64::from(seconds) * 1000;
         }
@@ -192,16 +201,26 @@ impl Pair {
             let (client, upstream) = (&*self.client_id, self.proxy.upstreams.name(self.address));
             tracing::info!(client, upstream, in_a_packet = cut, "the upstream closed the connection");
         }
-        let at = now + self.proxy.upstreams.parting_delay(now);
-        if at == now {
-            return self.close(
-                ReasonCode::SERVER_SHUTTING_DOWN,
-                Some("the broker closed the connection"),
-                now,
-            );
+        self.proxy.upstreams.suspect(self.address);
+        let mut at = now + self.proxy.upstreams.parting_delay(now);
+        // long enough to see whether it closed this connection or is gone itself: MQTT 5 has words for that
+        if self.encoder.version == Version::V5 {
+            at = at.max(now + SUSPENSE);
         }
-        self.ending = Ending::UpstreamLost(at, ReasonCode::SERVER_SHUTTING_DOWN);
+        if at == now {
+            return self.finish(now);
+        }
+        self.ending = Ending::UpstreamLost(at);
         self.timer_at = 0;
         self.arm(at);
+    }
+
+    /// The time has come to tell the client that its upstream is lost. Where the upstream still works it closed only this
+    /// connection, and so do we.
+    pub(super) fn tell_of_loss(&mut self, now: Millis) {
+        if self.proxy.upstreams.works(self.address) {
+            return self.finish(now);
+        }
+        self.close(ReasonCode::SERVER_SHUTTING_DOWN, Some("the broker behind the gateway is lost"), now);
     }
 }
