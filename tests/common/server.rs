@@ -20,6 +20,8 @@ pub enum Target {
     Mosquitto,
     /// Tidegate in proxy mode, with Mosquitto behind it.
     Proxy,
+    /// Tidegate in proxy mode, with what the settings say behind it.
+    ProxyAlone,
 }
 
 /// The server that `TIDEGATE_TEST_SERVER` names; Tidegate when it is not set.
@@ -148,7 +150,9 @@ impl Server {
             Box::new(Self::start(&format!("{name}-upstream"), &behind))
         });
         let mut server_command = match setup.target() {
-            Target::Tidegate => tidegate(setup, &directory.join(name), [mqtt, ws, mqtts, wss, admin]),
+            Target::Tidegate | Target::ProxyAlone => {
+                tidegate(setup, &directory.join(name), [mqtt, ws, mqtts, wss, admin])
+            }
             Target::Proxy => {
                 let address = upstream.as_ref().map(|upstream| upstream.mqtt.to_string()).unwrap_or_default();
                 let mut setup = Setup { deny_nosubscribe: false, ..setup.clone() };
@@ -173,7 +177,7 @@ impl Server {
         // Not only a connection: it might be somebody else who listens on this port.
         let mark = match self.target {
             Target::Tidegate => "broker mode",
-            Target::Proxy => "proxy mode",
+            Target::Proxy | Target::ProxyAlone => "proxy mode",
             Target::Mosquitto => " running",
         };
         let deadline = Instant::now() + PATIENCE;
