@@ -309,3 +309,40 @@ fn packets_stay_whole() {
     }
     let _: &Client = &consumer;
 }
+
+/// Publishers that do not listen are held to what the consumer can take: nothing is lost, and nothing waits for long.
+#[test]
+fn a_flood_is_held_before_the_upstream() {
+    let server = proxy("flood", &[("plugins", r#"["access","overload","gate"]"#), ("gate.grace_ms", "200")]);
+    let mut consumer = server.connect(&Connect::v5("worker"));
+    consumer.subscribe("work/#", 1);
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let accepted = std::sync::atomic::AtomicU64::new(0);
+    let relaxed = std::sync::atomic::Ordering::Relaxed;
+    std::thread::scope(|scope| {
+        for index in 0..4 {
+            let mut publisher = server.connect(&Connect::v311(&format!("deaf-{index}")));
+            let (over, accepted) = (&over, &accepted);
+            scope.spawn(move || {
+                while !over.load(relaxed) {
+                    publisher.publish(Publish::new(&format!("work/{index}"), "load").qos(1));
+                    accepted.fetch_add(1, relaxed);
+                }
+            });
+        }
+        let deadline = Instant::now() + PATIENCE;
+        let (mut taken, mut waiting) = (0, u64::MAX);
+        // 200 messages a second, until the queue is short while the flood goes on
+        while Instant::now() < deadline && !(taken > 1_000 && waiting < 100) {
+            consumer.receive();
+            taken += 1;
+            std::thread::sleep(Duration::from_millis(5));
+            waiting = accepted.load(relaxed) - taken;
+        }
+        over.store(true, relaxed);
+        assert!(waiting < 100, "{waiting} messages wait after {taken}");
+        assert!(metric(&server, "tidegate_messages_published_total") > 1_000.0);
+    });
+    let left = accepted.load(relaxed);
+    eprintln!("{left} messages were accepted");
+}

@@ -114,7 +114,8 @@ mod tests {
         assert!(amend(&mut out, &body, &answer, &own).unwrap());
         let again = read(Version::V5, &out[2..]).unwrap();
         assert_eq!((again.topic_alias_maximum, again.maximum_packet_size), (5, Some(1000)));
-        assert!(!amend(&mut out, &out.clone()[2..], &again, &own).unwrap());
+        let same = out.clone();
+        assert!(!amend(&mut out, &same[2..], &again, &own).unwrap());
         let named = Own { assigned: Some("abc"), ..own };
         out.clear();
         assert!(amend(&mut out, &body, &answer, &named).unwrap());

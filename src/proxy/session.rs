@@ -23,7 +23,7 @@ pub(super) struct Sessions {
     /// By client identifier.
     sessions: Mutex<HashMap<Arc<str>, Arc<Session>>>,
     /// Shared groups by `$share/group/filter`, with their members.
-    groups: Mutex<HashMap<Arc<str>, (Arc<Queue>, usize)>>,
+    groups: Mutex<HashMap<Arc<str>, Group>>,
     tree: RwLock<Tree<Feed>>,
     /// Changes whenever the tree does.
     generation: AtomicU64,
@@ -36,6 +36,12 @@ pub(super) struct Sessions {
 struct Connected {
     publisher: Arc<Publisher>,
     inbox: Arc<Inbox>,
+}
+
+/// A shared group.
+struct Group {
+    queue: Arc<Queue>,
+    members: usize,
 }
 
 /// What is known of a session.
@@ -199,7 +205,7 @@ impl Sessions {
     /// How much there is.
     pub(super) fn levels(&self) -> Levels {
         let sessions: Vec<_> = self.sessions.lock().values().cloned().collect();
-        let groups: Vec<_> = self.groups.lock().values().map(|(queue, _)| Arc::clone(queue)).collect();
+        let groups: Vec<_> = self.groups.lock().values().map(|group| Arc::clone(&group.queue)).collect();
         let own = sessions.iter().map(|session| session.queue.waiting()).sum::<u64>();
         let waiting = own + groups.iter().map(|queue| queue.waiting()).sum::<u64>();
         let subscriptions = self.tree.read().len();
@@ -215,11 +221,12 @@ impl Sessions {
         let mut groups = self.groups.lock();
         let make = || {
             let name: Arc<str> = name.into();
-            (Arc::new(Queue::new(self.next(), Arc::clone(&name), Some(name), self.queue_limit, now)), 0)
+            let queue = Queue::new(self.next(), Arc::clone(&name), Some(name), self.queue_limit, now);
+            Group { queue: Arc::new(queue), members: 0 }
         };
         let group = groups.entry(Arc::clone(path)).or_insert_with(make);
-        group.1 += 1;
-        Arc::clone(&group.0)
+        group.members += 1;
+        Arc::clone(&group.queue)
     }
 
     fn end(&self, session: &Arc<Session>) {
@@ -248,8 +255,8 @@ impl Sessions {
         if group.is_some() {
             let mut groups = self.groups.lock();
             if let Some(group) = groups.get_mut(path) {
-                group.1 = group.1.saturating_sub(1);
-                if group.1 > 0 {
+                group.members = group.members.saturating_sub(1);
+                if group.members > 0 {
                     return;
                 }
                 groups.remove(path);

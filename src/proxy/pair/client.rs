@@ -106,19 +106,19 @@ impl Pair {
             match self.handle_or_hold(found, &bytes[at + found.header..end], now) {
                 Next::Go(Fate::Pass) => at = end,
                 Next::Go(Fate::Replace(packet)) => {
-                    self.to_upstream(&bytes[from..at], now);
-                    self.to_upstream(&packet, now);
+                    self.send_up(&bytes[from..at], now);
+                    self.send_up(&packet, now);
                     (at, from) = (end, end);
                 }
                 Next::Go(Fate::Last) => {
-                    self.to_upstream(&bytes[from..end], now);
+                    self.send_up(&bytes[from..end], now);
                     self.ending = Ending::ClientLeft;
                     return bytes.len();
                 }
                 stop => break Some(stop),
             }
         };
-        self.to_upstream(&bytes[from..at], now);
+        self.send_up(&bytes[from..at], now);
         match last {
             Some(last) => {
                 self.conclude(last, now);
@@ -128,7 +128,7 @@ impl Pair {
         }
     }
 
-    pub(super) fn to_upstream(&mut self, bytes: &[u8], now: Millis) {
+    pub(super) fn send_up(&mut self, bytes: &[u8], now: Millis) {
         if !bytes.is_empty() {
             self.upstream.output.extend_from_slice(bytes);
             self.spoke = now;

@@ -41,7 +41,7 @@ impl Pair {
         }
         let half = self.keep_alive / 2;
         if half > 0 && now >= self.spoke + half {
-            self.to_upstream(&PINGREQ, now);
+            self.send_up(&PINGREQ, now);
             self.own_pings += 1;
             self.proxy.counts.pings.add(1);
         }
@@ -80,13 +80,13 @@ impl Pair {
             match self.handle_held(&packet, now) {
                 Next::Go(Fate::Pass) => {
                     header(&mut self.upstream.output, packet.frame.first, packet.body.len());
-                    self.to_upstream(&packet.body, now);
+                    self.send_up(&packet.body, now);
                     self.spoke = now;
                 }
-                Next::Go(Fate::Replace(other)) => self.to_upstream(&other, now),
+                Next::Go(Fate::Replace(other)) => self.send_up(&other, now),
                 Next::Go(Fate::Last) => {
                     header(&mut self.upstream.output, packet.frame.first, packet.body.len());
-                    self.to_upstream(&packet.body, now);
+                    self.send_up(&packet.body, now);
                     self.ending = super::Ending::ClientLeft;
                     self.book_arrivals(now);
                     (self.client.ready, self.client.input) = (false, Vec::new());

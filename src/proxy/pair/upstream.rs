@@ -62,7 +62,7 @@ impl Pair {
                 Err(what) => break Err(what),
             };
             let end = at + found.header + found.body;
-            match self.from_upstream(found, &bytes[at + found.header..end], now) {
+            match self.decide(found, &bytes[at + found.header..end], now) {
                 Ok(Fate::Pass) => at = end,
                 Ok(Fate::Replace(packet)) => {
                     self.client.output.extend_from_slice(&bytes[from..at]);
@@ -87,7 +87,7 @@ impl Pair {
     }
 
     /// Decides about one packet.
-    fn from_upstream(&mut self, found: Frame, body: &[u8], now: Millis) -> Result<Fate, &'static str> {
+    fn decide(&mut self, found: Frame, body: &[u8], now: Millis) -> Result<Fate, &'static str> {
         let kind = found.first >> 4;
         if !self.accepted && kind != frames::CONNACK && kind != frames::AUTH {
             return Err("a packet before CONNACK");
