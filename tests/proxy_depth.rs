@@ -20,6 +20,7 @@ fn start(name: &str, limit: u64) -> Server {
         ("plugins", r#"["access","overload"]"#.to_owned()),
         ("proxy.queue_limit", limit.to_string()),
         // only to measure: nobody is held back
+        ("queue.never_hold", r#"[{client = "*"}]"#.into()),
         ("overload.target_delay_ms", "600000".into()),
     ];
     let mosquitto = "max_queued_messages 300\nmax_inflight_messages 20\n";

@@ -129,6 +129,7 @@ impl Checks<'_> {
         self.within("proxy.timeout_ms", proxy.timeout_ms, 100, 60_000);
         self.within("proxy.retry_ms", proxy.retry_ms, 10, 60_000);
         self.within("proxy.max_retry_ms", proxy.max_retry_ms, proxy.retry_ms.min(600_000), 600_000);
+        self.within("proxy.max_inflight", proxy.max_inflight.into(), 1, u16::MAX.into());
         self.within("proxy.jitter_ms", proxy.jitter_ms, 0, 60_000);
         self.refuse_if(
             proxy.certificate.is_some() != proxy.key.is_some(),

@@ -33,6 +33,8 @@ pub struct ProxySettings {
     pub certificate: Option<PathBuf>,
     /// Its key, PEM.
     pub key: Option<PathBuf>,
+    /// QoS 1 and 2 messages that one consumer can be at work on; those beyond that it was sent count as waiting.
+    pub max_inflight: u16,
     /// Messages that the upstream keeps for one consumer; what comes beyond is lost there. 0 is not known.
     pub queue_limit: u64,
 }
@@ -52,6 +54,7 @@ impl Default for ProxySettings {
             server_name: String::new(),
             certificate: None,
             key: None,
+            max_inflight: 20,
             queue_limit: 0,
         }
     }

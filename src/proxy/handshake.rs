@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tidegate_plugin::Publisher;
 
+use super::connect::Changes;
 use super::pair::{Made, Pair};
 use super::upstreams::Connected;
 use super::{Proxy, connect};
@@ -125,14 +126,15 @@ async fn admit(
 
 /// The CONNECT that the upstream gets.
 fn passed_on(proxy: &Proxy, connect: &Connect, packet: Vec<u8>, admitted: &Admitted) -> Vec<u8> {
-    if !admitted.without_will && !admitted.assigned {
+    let id = admitted.assigned.then_some(&*admitted.client_id);
+    let changes = Changes { id, without_will: admitted.without_will };
+    if changes.is_none() {
         return packet;
     }
     proxy.counts.changed.add(1);
-    let id = admitted.assigned.then_some(&*admitted.client_id);
     // it was decoded, so that its length is sound and its body too
     let body = 1 + packet[1..].iter().take_while(|byte| **byte & 0x80 != 0).count() + 1;
-    connect::rewrite(connect.version, &packet[body..], id, admitted.without_will).unwrap_or(packet)
+    connect::rewrite(connect.version, &packet[body..], changes).unwrap_or(packet)
 }
 
 async fn reach(

@@ -31,6 +31,7 @@ use self::control::Control;
 pub use self::counts::Counts;
 use self::counts::Lines;
 pub use self::dial::DialError;
+use self::queue::Bounds;
 use self::session::Sessions;
 use self::upstreams::{Upstreams, Watch};
 use crate::broker::clock::{self, Clock, moment};
@@ -60,8 +61,8 @@ pub struct Proxy {
     ledger: Ledger,
     /// A plugin wants to hear of queues.
     measured: bool,
-    /// The most messages that the upstream has sent to one client without an acknowledgement.
-    window: AtomicUsize,
+    /// The most messages that the upstream has sent to one client without an acknowledgement: 3.1.1 and 5.
+    windows: [AtomicUsize; 2],
     /// Bytes that all held publishers wait with.
     held_bytes: Arc<AtomicUsize>,
     draining: AtomicBool,
@@ -81,9 +82,13 @@ impl Proxy {
             chain,
             upstreams: Upstreams::new(&settings.proxy)?,
             control: Control::new(&settings.overload.prefix),
-            sessions: Sessions::new(settings.proxy.queue_limit, settings.session.max_offline_sessions),
+            sessions: Sessions::new(
+                bounds(&settings),
+                settings.queue.never_hold.clone(),
+                settings.session.max_offline_sessions,
+            ),
             ledger: Ledger::default(),
-            window: AtomicUsize::new(0),
+            windows: Default::default(),
             held_bytes: Arc::default(),
             draining: AtomicBool::new(false),
             drained: Notify::new(),
@@ -182,6 +187,19 @@ impl Proxy {
         let now = moment(self.clock.now());
         let queues = self.ledger.read(now);
         self.chain.tick(&Tick { now, wall_ms: clock::wall(), queues: &queues, host: self });
+    }
+}
+
+/// What queues may hold before their publishers wait: less than what the upstream keeps.
+fn bounds(settings: &Settings) -> Bounds {
+    let (queue, limit) = (&settings.queue, settings.proxy.queue_limit);
+    let messages = queue.max_messages as u64;
+    Bounds {
+        limit,
+        window: settings.proxy.max_inflight.into(),
+        messages: if limit == 0 { messages } else { messages.min(limit / 2) },
+        delay: queue.max_delay_ms,
+        progress: queue.progress_timeout().as_millis() as u64,
     }
 }
 

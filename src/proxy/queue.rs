@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tidegate_control::flow::Flow;
-use tidegate_control::time::Moment;
+use tidegate_control::time::{Moment, Span};
 use tidegate_plugin::QueueReport;
 
 use crate::broker::clock::{Millis, moment};
@@ -24,10 +24,25 @@ pub(super) struct Queue {
     pub(super) number: u64,
     owner: Arc<str>,
     group: Option<Arc<str>>,
-    /// Messages that the upstream keeps for one consumer; 0 is not known.
-    limit: u64,
+    bounds: Bounds,
     state: Mutex<State>,
 }
+
+/// What a queue may hold before its publishers wait, as in the broker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Bounds {
+    /// Messages that the upstream keeps for one consumer; 0 is not known.
+    pub(super) limit: u64,
+    /// Messages that one consumer can be at work on.
+    pub(super) window: u64,
+    pub(super) messages: u64,
+    pub(super) delay: Millis,
+    /// A consumer that takes nothing for this long holds nobody.
+    pub(super) progress: Millis,
+}
+
+/// A queue of so few messages is never late.
+const FEW: u64 = 32;
 
 struct State {
     account: Account,
@@ -47,6 +62,16 @@ struct State {
     least: u64,
     /// Messages that came since the last statement.
     fresh: u64,
+    /// It must not hold publishers.
+    never: bool,
+    /// It holds publishers.
+    over: bool,
+    /// Messages a second that busy consumers take; 0 is not known.
+    rate: f64,
+    /// When a consumer last took something or came.
+    moved: Millis,
+    /// Publishers that wait for it.
+    held: u32,
 }
 
 /// A subscription as the tree holds it.
@@ -62,7 +87,7 @@ impl Queue {
         number: u64,
         owner: Arc<str>,
         group: Option<Arc<str>>,
-        limit: u64,
+        bounds: Bounds,
         now: Millis,
     ) -> Self {
         let state = State {
@@ -77,13 +102,19 @@ impl Queue {
             full_at: now,
             least: 0,
             fresh: 0,
+            never: false,
+            over: false,
+            rate: 0.0,
+            moved: now,
+            held: 0,
         };
-        Self { number, owner, group, limit, state: Mutex::new(state) }
+        Self { number, owner, group, bounds, state: Mutex::new(state) }
     }
 
-    /// A consumer subscribes.
-    pub(super) fn subscribed(&self, filter: &str, qos: QoS) {
+    /// A consumer subscribes; `never` says that it must not hold publishers.
+    pub(super) fn subscribed(&self, filter: &str, qos: QoS, never: bool) {
         let mut state = self.state.lock();
+        state.never |= never;
         if state.filter.is_empty() {
             state.filter = filter.into();
         }
@@ -102,8 +133,8 @@ impl Queue {
         state.account.fed_by(publisher, count);
         state.upstream.arrive(at, count64);
         state.fresh += count64;
-        if qos != QoS::AtMostOnce && self.limit != 0 {
-            let room = self.limit.saturating_mul(state.consumers.max(1).into());
+        if qos != QoS::AtMostOnce && self.bounds.limit != 0 {
+            let room = self.bounds.limit.saturating_mul(state.consumers.max(1).into());
             let over = (state.upstream.depth() + state.in_flight).saturating_sub(room).min(count64);
             state.lose(at, over);
         }
@@ -131,6 +162,7 @@ impl Queue {
     pub(super) fn finish(&self, now: Millis, count: u64, acknowledged: bool, soonest: u64) {
         let mut state = self.state.lock();
         state.account.depart(moment(now), count, soonest);
+        state.moved = now;
         if acknowledged {
             state.in_flight = state.in_flight.saturating_sub(count);
         }
@@ -140,6 +172,7 @@ impl Queue {
     pub(super) fn join(&self, now: Millis) {
         let mut state = self.state.lock();
         state.consumers += 1;
+        state.moved = now;
         state.note_full(now);
     }
 
@@ -164,6 +197,29 @@ impl Queue {
         state.note_full(now);
     }
 
+    /// Whether its publishers are to wait: more is there, or for longer, than may be, and consumers are at work on it.
+    pub(super) fn holds(&self, now: Millis) -> bool {
+        let mut state = self.state.lock();
+        let may =
+            state.qos != QoS::AtMostOnce && state.consumers > 0 && now <= state.moved + self.bounds.progress;
+        let (waiting, _, age) = state.seen(moment(now), self.bounds.window);
+        let age = age.as_nanos() / 1_000_000;
+        // it ends well below where it began, so that it does not flutter
+        let (most, delay) = match state.over {
+            true => (self.bounds.messages * 3 / 4, self.bounds.delay / 2),
+            false => (self.bounds.messages, self.bounds.delay),
+        };
+        let ahead = if state.rate > 0.0 { (waiting as f64 / state.rate * 1e3) as u64 } else { 0 };
+        state.over = may && (waiting > most || waiting > FEW && age.max(ahead) > delay);
+        state.over
+    }
+
+    /// A publisher begins to wait for it, or does no longer.
+    pub(super) fn set_held(&self, held: bool) {
+        let mut state = self.state.lock();
+        state.held = if held { state.held + 1 } else { state.held.saturating_sub(1) };
+    }
+
     /// Messages that wait upstream.
     pub(super) fn waiting(&self) -> u64 {
         self.state.lock().upstream.depth()
@@ -174,6 +230,15 @@ impl State {
     fn note_full(&mut self, now: Millis) {
         self.full_at = now;
         self.least = u64::MAX;
+    }
+
+    /// Messages that wait, those that consumers work on, and the age of the first one that waits. What consumers were sent
+    /// and cannot work on yet waits in their sockets.
+    fn seen(&self, now: Moment, window: u64) -> (u64, u64, Span) {
+        let at_work = self.in_flight.min(window.saturating_mul(self.consumers.into()));
+        let in_sockets = self.in_flight - at_work;
+        let age = if in_sockets > 0 { self.account.delay(now) } else { self.upstream.delay(now) };
+        (self.upstream.depth() + in_sockets, at_work, age)
     }
 
     fn lose(&mut self, at: Moment, count: u64) {
@@ -199,9 +264,12 @@ impl Measured for Queue {
     fn measure(&self, now: Moment) -> Option<QueueReport> {
         let mut state = self.state.lock();
         state.settle(now, now.as_nanos() / 1_000_000);
-        let waiting = state.upstream.depth();
-        let (consumers, in_flight) = (state.consumers, state.in_flight);
+        let consumers = state.consumers;
+        let (waiting, in_flight, age) = state.seen(now, self.bounds.window);
         let statement = state.account.statement(now, consumers, u64::MAX);
+        if let Some(rate) = statement.reading.processing_rate() {
+            state.rate = if state.rate == 0.0 { rate } else { 0.8 * state.rate + 0.2 * rate };
+        }
         if statement.quiet > QUIET_TURNS {
             state.listed = false;
             return None;
@@ -215,14 +283,14 @@ impl Measured for Queue {
             consumers,
             reading: statement.reading,
             waiting,
-            age: state.upstream.delay(now),
+            age,
             in_flight,
             soonest: statement.soonest,
             dropped: statement.dropped,
             lost: statement.lost,
             delays: statement.delays,
             feeders: statement.feeders,
-            held: 0,
+            held: state.held,
         })
     }
 }
@@ -239,13 +307,44 @@ mod tests {
 
     use super::*;
 
+    const BOUNDS: Bounds = Bounds { limit: 0, window: 50, messages: 100, delay: 1_000, progress: 10_000 };
+
+    #[test]
+    fn publishers_wait_while_there_is_too_much() {
+        let queue = Queue::new(1, "c".into(), None, BOUNDS, 1);
+        queue.subscribed("t", QoS::AtLeastOnce, false);
+        queue.arrive(1, 7, QoS::AtLeastOnce, 101);
+        assert!(!queue.holds(1), "nobody is there to take it");
+        queue.join(1);
+        assert!(queue.holds(2));
+        (0..25).for_each(|_| {
+            queue.deliver(3, QoS::AtLeastOnce, false);
+        });
+        assert!(queue.holds(3), "76 are still there");
+        queue.deliver(4, QoS::AtLeastOnce, false);
+        assert!(!queue.holds(4));
+        assert!(queue.holds(1_100), "the first one has waited for too long");
+        assert!(!queue.holds(10_002), "the consumer takes nothing");
+    }
+
     fn report(queue: &Queue, now: Millis) -> QueueReport {
         queue.measure(moment(now)).unwrap()
     }
 
     #[test]
+    fn what_waits_in_sockets_waits() {
+        let queue = Queue::new(1, "c".into(), None, BOUNDS, 1);
+        queue.join(1);
+        (0..60).for_each(|_| {
+            queue.deliver(1, QoS::AtLeastOnce, false);
+        });
+        let seen = report(&queue, 301);
+        assert_eq!((seen.waiting, seen.in_flight, seen.age), (10, 50, Span::from_millis(300)));
+    }
+
+    #[test]
     fn what_does_not_come_is_lost_once_there_was_room_for_long() {
-        let queue = Queue::new(1, "c".into(), None, 0, 1);
+        let queue = Queue::new(1, "c".into(), None, BOUNDS, 1);
         queue.join(1);
         assert!(queue.arrive(1, 7, QoS::AtLeastOnce, 10));
         for _ in 0..4 {
@@ -268,7 +367,7 @@ mod tests {
 
     #[test]
     fn what_is_over_the_limit_is_lost_at_once() {
-        let queue = Queue::new(1, "c".into(), None, 5, 1);
+        let queue = Queue::new(1, "c".into(), None, Bounds { limit: 5, ..BOUNDS }, 1);
         queue.arrive(1, 7, QoS::AtLeastOnce, 8);
         let seen = report(&queue, 2);
         assert_eq!((seen.waiting, seen.lost, seen.reading.depth), (5, 3, 5));
@@ -278,7 +377,7 @@ mod tests {
 
     #[test]
     fn what_a_consumer_had_comes_again() {
-        let queue = Queue::new(1, "c".into(), None, 0, 1);
+        let queue = Queue::new(1, "c".into(), None, BOUNDS, 1);
         queue.join(1);
         queue.arrive(1, 7, QoS::AtLeastOnce, 3);
         (0..3).for_each(|_| {
@@ -297,7 +396,7 @@ mod tests {
 
     #[test]
     fn what_others_published_counts_when_it_is_seen() {
-        let queue = Queue::new(1, "c".into(), None, 0, 1);
+        let queue = Queue::new(1, "c".into(), None, BOUNDS, 1);
         queue.join(1);
         queue.deliver(2, QoS::AtLeastOnce, false);
         assert_eq!(report(&queue, 3).reading.depth, 1);

@@ -8,11 +8,12 @@ use parking_lot::{Mutex, RwLock};
 use tidegate_plugin::Publisher;
 
 use super::inbox::Inbox;
-use super::queue::{Feed, Queue};
+use super::queue::{Bounds, Feed, Queue};
 use crate::broker::Levels;
 use crate::broker::clock::Millis;
 use crate::broker::topic;
 use crate::broker::tree::Tree;
+use crate::config::Hold;
 use crate::wire::Filter;
 
 /// All connections and sessions.
@@ -27,8 +28,10 @@ pub(super) struct Sessions {
     tree: RwLock<Tree<Feed>>,
     /// Changes whenever the tree does.
     generation: AtomicU64,
-    /// Messages that the upstream keeps for one consumer; 0 is not known.
-    queue_limit: u64,
+    /// What every queue may hold.
+    bounds: Bounds,
+    /// Consumers that never hold publishers.
+    never_hold: Vec<Hold>,
     /// Sessions that are remembered for clients that are away.
     max_offline: usize,
 }
@@ -68,8 +71,8 @@ pub(super) struct State {
 }
 
 impl Sessions {
-    pub(super) fn new(queue_limit: u64, max_offline: usize) -> Self {
-        Self { queue_limit, max_offline, generation: AtomicU64::new(1), ..Self::default() }
+    pub(super) fn new(bounds: Bounds, never_hold: Vec<Hold>, max_offline: usize) -> Self {
+        Self { bounds, never_hold, max_offline, generation: AtomicU64::new(1), ..Self::default() }
     }
 
     /// A number for a new connection.
@@ -123,7 +126,7 @@ impl Sessions {
             drop(state);
             self.forget(old);
         }
-        let queue = Arc::new(Queue::new(self.next(), Arc::clone(client_id), None, self.queue_limit, now));
+        let queue = Arc::new(Queue::new(self.next(), Arc::clone(client_id), None, self.bounds, now));
         let state = State { connection, learn: present, ..State::default() };
         let session = Arc::new(Session { client_id: Arc::clone(client_id), queue, state: Mutex::new(state) });
         self.sessions.lock().insert(Arc::clone(client_id), Arc::clone(&session));
@@ -162,6 +165,7 @@ impl Sessions {
         &self,
         session: &Arc<Session>,
         filter: &Filter,
+        user: Option<&str>,
         connection: u64,
         now: Millis,
     ) -> Option<Arc<Feed>> {
@@ -171,7 +175,7 @@ impl Sessions {
             Some(name) => self.group(session, &path, name, now),
             None => Arc::clone(&session.queue),
         };
-        queue.subscribed(plain, filter.qos);
+        queue.subscribed(plain, filter.qos, self.never_holds(group, &session.client_id, user, plain));
         let not_from = filter.no_local.then_some(connection);
         let feed = Arc::new(Feed { queue, qos: filter.qos, not_from });
         session.state.lock().feeds.insert(path, Arc::clone(&feed));
@@ -213,6 +217,17 @@ impl Sessions {
         Levels { connected: 0, sessions, subscriptions, retained: 0, retained_bytes: 0, waiting }
     }
 
+    /// A group has many members, so that only rules by filter alone count for it.
+    fn never_holds(&self, group: Option<&str>, client: &str, user: Option<&str>, filter: &str) -> bool {
+        let fits = |pattern: &Option<String>, text: Option<&str>| {
+            pattern.as_ref().is_none_or(|pattern| text.is_some_and(|text| topic::glob(pattern, text)))
+        };
+        let (client, user) = if group.is_some() { (None, None) } else { (Some(client), user) };
+        self.never_hold.iter().any(|hold| {
+            fits(&hold.client, client) && fits(&hold.user, user) && fits(&hold.filter, Some(filter))
+        })
+    }
+
     fn group(&self, session: &Arc<Session>, path: &Arc<str>, name: &str, now: Millis) -> Arc<Queue> {
         let known = session.state.lock().feeds.get(path).map(|feed| Arc::clone(&feed.queue));
         if let Some(queue) = known {
@@ -221,7 +236,7 @@ impl Sessions {
         let mut groups = self.groups.lock();
         let make = || {
             let name: Arc<str> = name.into();
-            let queue = Queue::new(self.next(), Arc::clone(&name), Some(name), self.queue_limit, now);
+            let queue = Queue::new(self.next(), Arc::clone(&name), Some(name), self.bounds, now);
             Group { queue: Arc::new(queue), members: 0 }
         };
         let group = groups.entry(Arc::clone(path)).or_insert_with(make);

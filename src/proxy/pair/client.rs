@@ -201,6 +201,11 @@ impl Pair {
     }
 
     fn publish(&mut self, publish: &Publish<'_>, body: &[u8], now: Millis) -> Next {
+        if !self.gates.is_empty()
+            && let Some(until) = self.held_by_queues(now)
+        {
+            return Next::Wait(until);
+        }
         if publish.qos == QoS::ExactlyOnce && self.local_qos2.contains(&publish.packet_id) {
             // sent again: it was answered here
             self.encoder.pubrec(&mut self.client.output, publish.packet_id, ReasonCode::SUCCESS, None, &[]);
@@ -236,7 +241,7 @@ impl Pair {
             Verdict::Continue => {
                 self.proxy.stats.published.add(1);
                 if self.proxy.measured {
-                    self.note_arrival(topic, publish.qos);
+                    self.note_arrival(topic, publish.qos, now);
                 }
                 Next::Go(Fate::Pass)
             }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{BOUND, Pair};
 use crate::broker::clock::Millis;
@@ -11,12 +11,16 @@ use crate::broker::topic;
 use crate::proxy::frames::Delivered;
 use crate::proxy::queue::{Feed, Queue};
 use crate::proxy::session::Session;
-use crate::wire::{Filter, QoS, RetainHandling};
+use crate::wire::{Filter, QoS, RetainHandling, Version};
 
 /// Topics whose subscriptions a thread remembers.
 const MOST_TOPICS: usize = 8_192;
 /// Topics whose queue a consumer remembers.
 const MOST_CHOICES: usize = 1_024;
+/// Messages of one client that pass before they are booked.
+const MOST_UNBOOKED: u32 = 32;
+/// How often a publisher that waits for a queue looks again, in milliseconds.
+const LOOK: Millis = 10;
 /// Subscriptions of one session that are learned from what is delivered.
 const MOST_LEARNED: usize = 1_000;
 
@@ -28,6 +32,8 @@ pub(super) struct Consumer {
     /// The queues of all of them.
     queues: Vec<Arc<Queue>>,
     in_flight: HashMap<u16, Flight>,
+    /// Those among them that were not sent again.
+    first_flights: usize,
     /// The most messages that the client may have, as far as was seen.
     window: usize,
     receive_maximum: usize,
@@ -45,6 +51,24 @@ pub(super) struct Consumer {
 struct Flight {
     queue: usize,
     at: Millis,
+    /// It was sent before, on an earlier connection.
+    again: bool,
+}
+
+/// A queue that a publisher waits for.
+pub(super) struct Gate(Arc<Queue>);
+
+impl Gate {
+    fn new(queue: &Arc<Queue>) -> Self {
+        queue.set_held(true);
+        Self(Arc::clone(queue))
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.0.set_held(false);
+    }
 }
 
 /// Messages of one client with the subscriptions that they match, until they are booked.
@@ -59,7 +83,7 @@ thread_local! {
 
 impl Pair {
     /// Notes a message that goes to the upstream.
-    pub(super) fn note_arrival(&mut self, topic: &str, qos: QoS) {
+    pub(super) fn note_arrival(&mut self, topic: &str, qos: QoS, now: Millis) {
         let sessions = &self.proxy.sessions;
         let age = (Arc::as_ptr(&self.proxy) as usize, sessions.generation());
         let found = MATCHES.with_borrow_mut(|(known_age, matches)| {
@@ -81,15 +105,31 @@ impl Pair {
             Some((last, last_qos, count)) if *last_qos == qos && Arc::ptr_eq(last, &found) => *count += 1,
             _ => self.arrivals.push((found, qos, 1)),
         }
+        self.unbooked += 1;
+        // soon enough to see that a queue is over its bound
+        if self.unbooked >= MOST_UNBOOKED {
+            self.book_arrivals(now);
+        }
+    }
+
+    /// Until when the client must wait because a queue that it feeds is over its bound.
+    pub(super) fn held_by_queues(&mut self, now: Millis) -> Option<Millis> {
+        self.gates.retain(|gate| gate.0.holds(now));
+        (!self.gates.is_empty()).then_some(now + LOOK)
     }
 
     /// Books the messages that were noted.
     pub(super) fn book_arrivals(&mut self, now: Millis) {
         let number = self.inbox.number;
+        self.unbooked = 0;
         for (feeds, qos, count) in self.arrivals.drain(..) {
             for feed in feeds.iter().filter(|feed| feed.not_from != Some(number)) {
                 if feed.queue.arrive(now, number, qos.min(feed.qos), count) {
                     self.proxy.ledger.enter(feed.queue.number, Arc::clone(&feed.queue) as _);
+                }
+                if feed.queue.holds(now) && !self.gates.iter().any(|gate| Arc::ptr_eq(&gate.0, &feed.queue)) {
+                    self.proxy.stats.holds.add(1);
+                    self.gates.push(Gate::new(&feed.queue));
                 }
             }
         }
@@ -107,7 +147,8 @@ impl Pair {
             feeds: Vec::new(),
             queues: Vec::new(),
             in_flight: HashMap::new(),
-            window: self.proxy.window.load(Ordering::Relaxed).min(receive_maximum),
+            first_flights: 0,
+            window: self.known_window().load(Ordering::Relaxed).min(receive_maximum),
             receive_maximum,
             full: false,
             sent: VecDeque::new(),
@@ -127,10 +168,18 @@ impl Pair {
         self.consumer = Some(Box::new(consumer));
     }
 
+    /// The largest window that the upstream gave to a client of the same version.
+    fn known_window(&self) -> &AtomicUsize {
+        &self.proxy.windows[usize::from(self.encoder.version == Version::V5)]
+    }
+
     /// The upstream has accepted a subscription.
     pub(super) fn subscribed(&mut self, filter: &Filter, now: Millis) {
         let Some(consumer) = &mut self.consumer else { return };
-        let feed = self.proxy.sessions.subscribe(&consumer.session, filter, self.inbox.number, now);
+        let feed = {
+            let (user, number) = (self.publisher.user.as_deref(), self.inbox.number);
+            self.proxy.sessions.subscribe(&consumer.session, filter, user, number, now)
+        };
         if let Some(feed) = feed.filter(|_| self.proxy.measured) {
             consumer.add(filter.path.as_str().into(), feed, now);
         }
@@ -161,16 +210,22 @@ impl Pair {
                 Some((_, count)) => *count += 1,
                 None => consumer.fresh.push((index, 1)),
             }
-        } else if consumer.in_flight.insert(delivered.packet_id, Flight { queue: index, at: now }).is_some() {
-            // sent again on the same connection
-            return;
+        } else {
+            let flight = Flight { queue: index, at: now, again: delivered.dup };
+            if consumer.in_flight.insert(delivered.packet_id, flight).is_some() {
+                // sent again on the same connection
+                return;
+            }
+            consumer.first_flights += usize::from(!delivered.dup);
         }
         if queue.deliver(now, delivered.qos, delivered.retain && !delivered.dup) {
             self.proxy.ledger.enter(queue.number, Arc::clone(queue) as _);
         }
-        if consumer.in_flight.len() > consumer.window {
-            consumer.window = consumer.in_flight.len().min(consumer.receive_maximum);
-            self.proxy.window.fetch_max(consumer.window, Ordering::Relaxed);
+        // Mosquitto sends a whole window beside what it sends again.
+        if consumer.first_flights > consumer.window {
+            consumer.window = consumer.first_flights.min(consumer.receive_maximum);
+            let window = consumer.window;
+            self.known_window().fetch_max(window, Ordering::Relaxed);
         }
     }
 
@@ -205,6 +260,7 @@ impl Pair {
     pub(super) fn note_acknowledged(&mut self, packet_id: u16, now: Millis) {
         let Some(consumer) = &mut self.consumer else { return };
         let Some(flight) = consumer.in_flight.remove(&packet_id) else { return };
+        consumer.first_flights -= usize::from(!flight.again);
         if let Some(queue) = consumer.queues.get(flight.queue) {
             queue.finish(now, 1, true, now.saturating_sub(flight.at));
         }
@@ -281,6 +337,7 @@ impl Consumer {
             queue.part(now, in_flight, self.full);
         }
         self.in_flight.clear();
+        self.first_flights = 0;
         self.sent.clear();
         self.fresh.clear();
     }

@@ -22,7 +22,7 @@ use tokio::time::Sleep;
 
 use self::client::Alias;
 use self::half::Half;
-use self::ledger::{Arrivals, Consumer};
+use self::ledger::{Arrivals, Consumer, Gate};
 use self::subscribe::Pending;
 use super::Proxy;
 use super::inbox::Inbox;
@@ -98,6 +98,9 @@ pub(super) struct Pair {
     session_expiry: u32,
     /// Messages that are not booked yet.
     arrivals: Arrivals,
+    unbooked: u32,
+    /// Queues over their bounds that it feeds.
+    gates: Vec<Gate>,
     timer: Pin<Box<Sleep>>,
     timer_at: Millis,
     ending: Ending,
@@ -182,6 +185,8 @@ impl Pair {
             receive_maximum: connect.receive_maximum,
             session_expiry: connect.session_expiry,
             arrivals: Vec::new(),
+            unbooked: 0,
+            gates: Vec::new(),
             timer: Pin::from(Box::new(tokio::time::sleep(Duration::from_secs(3600)))),
             timer_at: 0,
             ending: Ending::No,
