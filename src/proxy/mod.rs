@@ -61,8 +61,6 @@ pub struct Proxy {
     ledger: Ledger,
     /// A plugin wants to hear of queues.
     measured: bool,
-    /// The most messages that the upstream has sent to one client without an acknowledgement: 3.1.1 and 5.
-    windows: [AtomicUsize; 2],
     /// Bytes that all held publishers wait with.
     held_bytes: Arc<AtomicUsize>,
     draining: AtomicBool,
@@ -88,7 +86,6 @@ impl Proxy {
                 settings.session.max_offline_sessions,
             ),
             ledger: Ledger::default(),
-            windows: Default::default(),
             held_bytes: Arc::default(),
             draining: AtomicBool::new(false),
             drained: Notify::new(),

@@ -16,8 +16,8 @@ use crate::broker::tree::Subscribed;
 use crate::ledger::{Account, Measured, QUIET_TURNS};
 use crate::wire::QoS;
 
-/// How long consumers must have had room before what does not come counts as lost, in milliseconds.
-const ROOM: u64 = 500;
+/// How long consumers must have had nothing to do before what does not come counts as lost, in milliseconds.
+const IDLE: u64 = 250;
 
 /// The queue of one session or of one group.
 pub(super) struct Queue {
@@ -54,14 +54,12 @@ struct State {
     qos: QoS,
     consumers: u32,
     in_flight: u64,
-    /// Consumers that have as much as they can take.
-    full: u32,
-    /// When the last one had.
-    full_at: Millis,
-    /// The fewest messages that waited upstream since then.
-    least: u64,
-    /// Messages that came since the last statement.
-    fresh: u64,
+    /// Consumers whose sockets take nothing more.
+    blocked: u32,
+    /// Since when consumers may have had nothing to do.
+    idle_since: Millis,
+    /// Messages that came since then.
+    since_idle: u64,
     /// It must not hold publishers.
     never: bool,
     /// It holds publishers.
@@ -98,10 +96,9 @@ impl Queue {
             qos: QoS::AtMostOnce,
             consumers: 0,
             in_flight: 0,
-            full: 0,
-            full_at: now,
-            least: 0,
-            fresh: 0,
+            blocked: 0,
+            idle_since: now,
+            since_idle: 0,
             never: false,
             over: false,
             rate: 0.0,
@@ -132,7 +129,7 @@ impl Queue {
         state.account.arrive(at, count64);
         state.account.fed_by(publisher, count);
         state.upstream.arrive(at, count64);
-        state.fresh += count64;
+        state.since_idle += count64;
         if qos != QoS::AtMostOnce && self.bounds.limit != 0 {
             let room = self.bounds.limit.saturating_mul(state.consumers.max(1).into());
             let over = (state.upstream.depth() + state.in_flight).saturating_sub(room).min(count64);
@@ -146,6 +143,7 @@ impl Queue {
     pub(super) fn deliver(&self, now: Millis, qos: QoS, stored: bool) -> bool {
         let mut state = self.state.lock();
         let at = moment(now);
+        state.settle(now);
         let waited = state.upstream.delay(at).as_nanos() / 1_000_000;
         if stored || state.upstream.depart(at, 1) == 0 {
             // published elsewhere: it arrives as we see it
@@ -153,8 +151,8 @@ impl Queue {
         } else {
             state.account.waited(waited);
         }
-        state.least = state.least.min(state.upstream.depth());
         state.in_flight += u64::from(qos != QoS::AtMostOnce);
+        state.at_work(now);
         !std::mem::replace(&mut state.listed, true)
     }
 
@@ -166,6 +164,7 @@ impl Queue {
         if acknowledged {
             state.in_flight = state.in_flight.saturating_sub(count);
         }
+        state.at_work(now);
     }
 
     /// A consumer is there.
@@ -173,28 +172,24 @@ impl Queue {
         let mut state = self.state.lock();
         state.consumers += 1;
         state.moved = now;
-        state.note_full(now);
+        state.at_work(now);
     }
 
     /// A consumer is gone with so many messages in flight: if its session is kept, the upstream has them again.
-    pub(super) fn part(&self, now: Millis, in_flight: u64, full: bool) {
+    pub(super) fn part(&self, now: Millis, in_flight: u64, blocked: bool) {
         let mut state = self.state.lock();
         state.consumers = state.consumers.saturating_sub(1);
         state.in_flight = state.in_flight.saturating_sub(in_flight);
-        state.full -= u32::from(full).min(state.full);
+        state.blocked = state.blocked.saturating_sub(blocked.into());
         state.upstream.arrive(moment(now), in_flight);
-        state.note_full(now);
+        state.at_work(now);
     }
 
-    /// A consumer has as much as it can take, or has room again.
-    pub(super) fn set_full(&self, now: Millis, full: bool) {
+    /// The socket of a consumer takes nothing more, or does again.
+    pub(super) fn set_blocked(&self, now: Millis, blocked: bool) {
         let mut state = self.state.lock();
-        if full {
-            state.full += 1;
-        } else {
-            state.full = state.full.saturating_sub(1);
-        }
-        state.note_full(now);
+        state.blocked = if blocked { state.blocked + 1 } else { state.blocked.saturating_sub(1) };
+        state.at_work(now);
     }
 
     /// Whether its publishers are to wait: more is there, or for longer, than may be, and consumers are at work on it.
@@ -227,9 +222,9 @@ impl Queue {
 }
 
 impl State {
-    fn note_full(&mut self, now: Millis) {
-        self.full_at = now;
-        self.least = u64::MAX;
+    /// Consumers have something to do, or just had.
+    fn at_work(&mut self, now: Millis) {
+        (self.idle_since, self.since_idle) = (now, 0);
     }
 
     /// Messages that wait, those that consumers work on, and the age of the first one that waits. What consumers were sent
@@ -246,16 +241,14 @@ impl State {
         self.account.lose(at, lost);
     }
 
-    /// What did not come although there was room for it all the time is lost.
-    fn settle(&mut self, now: Moment, millis: Millis) {
-        let old = self.upstream.depth().saturating_sub(std::mem::take(&mut self.fresh));
-        self.least = self.least.min(old);
-        if self.full > 0 || self.consumers == 0 {
-            self.note_full(millis);
-        } else if millis >= self.full_at + ROOM {
-            let missing = self.least;
-            self.lose(now, missing);
-            self.note_full(millis);
+    /// A consumer that has nothing to do would get what waits: what came before and does not come any more is lost. How
+    /// many messages a broker sends at a time is not asked, since that changes from moment to moment.
+    fn settle(&mut self, now: Millis) {
+        let idle = self.in_flight == 0 && self.blocked == 0 && self.consumers > 0;
+        if idle && now >= self.idle_since + IDLE {
+            let missing = self.upstream.depth().saturating_sub(self.since_idle);
+            self.lose(moment(now), missing);
+            self.at_work(now);
         }
     }
 }
@@ -263,7 +256,7 @@ impl State {
 impl Measured for Queue {
     fn measure(&self, now: Moment) -> Option<QueueReport> {
         let mut state = self.state.lock();
-        state.settle(now, now.as_nanos() / 1_000_000);
+        state.settle(now.as_nanos() / 1_000_000);
         let consumers = state.consumers;
         let (waiting, in_flight, age) = state.seen(now, self.bounds.window);
         let statement = state.account.statement(now, consumers, u64::MAX);
@@ -343,26 +336,25 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_come_is_lost_once_there_was_room_for_long() {
+    fn what_does_not_come_is_lost_once_there_was_nothing_to_do() {
         let queue = Queue::new(1, "c".into(), None, BOUNDS, 1);
         queue.join(1);
         assert!(queue.arrive(1, 7, QoS::AtLeastOnce, 10));
         for _ in 0..4 {
             queue.deliver(2, QoS::AtLeastOnce, false);
         }
-        queue.set_full(2, true);
         let seen = report(&queue, 2_000);
         assert_eq!(
             (seen.reading.depth, seen.waiting, seen.in_flight, seen.lost),
             (10, 6, 4, 0),
-            "it is full"
+            "it is at work"
         );
         queue.finish(2_000, 4, true, 5);
-        queue.set_full(2_000, false);
         assert_eq!(report(&queue, 2_100).waiting, 6);
-        queue.arrive(2_590, 7, QoS::AtLeastOnce, 1);
-        let seen = report(&queue, 2_600);
+        queue.arrive(2_240, 7, QoS::AtLeastOnce, 1);
+        let seen = report(&queue, 2_250);
         assert_eq!((seen.waiting, seen.lost), (1, 6), "the one that just came may be on its way");
+        assert_eq!(report(&queue, 2_500).lost, 1, "it did not come either");
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{BOUND, Pair};
 use crate::broker::clock::Millis;
@@ -11,7 +10,7 @@ use crate::broker::topic;
 use crate::proxy::frames::Delivered;
 use crate::proxy::queue::{Feed, Queue};
 use crate::proxy::session::Session;
-use crate::wire::{Filter, QoS, RetainHandling, Version};
+use crate::wire::{Filter, QoS, RetainHandling};
 
 /// Topics whose subscriptions a thread remembers.
 const MOST_TOPICS: usize = 8_192;
@@ -32,12 +31,8 @@ pub(super) struct Consumer {
     /// The queues of all of them.
     queues: Vec<Arc<Queue>>,
     in_flight: HashMap<u16, Flight>,
-    /// Those among them that were not sent again.
-    first_flights: usize,
-    /// The most messages that the client may have, as far as was seen.
-    window: usize,
-    receive_maximum: usize,
-    full: bool,
+    /// Its socket takes nothing more.
+    blocked: bool,
     /// QoS 0 messages in the output: they are done when so many bytes are taken.
     sent: VecDeque<(u64, usize, u64)>,
     /// QoS 0 messages that are not in the output yet.
@@ -51,8 +46,6 @@ pub(super) struct Consumer {
 struct Flight {
     queue: usize,
     at: Millis,
-    /// It was sent before, on an earlier connection.
-    again: bool,
 }
 
 /// A queue that a publisher waits for.
@@ -142,15 +135,11 @@ impl Pair {
             self.proxy.control.subscribe(filter, &self.inbox, false);
             self.control.insert(filter.clone());
         }
-        let receive_maximum = usize::from(self.receive_maximum);
         let mut consumer = Consumer {
             feeds: Vec::new(),
             queues: Vec::new(),
             in_flight: HashMap::new(),
-            first_flights: 0,
-            window: self.known_window().load(Ordering::Relaxed).min(receive_maximum),
-            receive_maximum,
-            full: false,
+            blocked: false,
             sent: VecDeque::new(),
             fresh: Vec::new(),
             choices: HashMap::new(),
@@ -166,11 +155,6 @@ impl Pair {
             .collect();
         known.into_iter().for_each(|(path, feed)| consumer.add(path, feed, now));
         self.consumer = Some(Box::new(consumer));
-    }
-
-    /// The largest window that the upstream gave to a client of the same version.
-    fn known_window(&self) -> &AtomicUsize {
-        &self.proxy.windows[usize::from(self.encoder.version == Version::V5)]
     }
 
     /// The upstream has accepted a subscription.
@@ -211,21 +195,14 @@ impl Pair {
                 None => consumer.fresh.push((index, 1)),
             }
         } else {
-            let flight = Flight { queue: index, at: now, again: delivered.dup };
+            let flight = Flight { queue: index, at: now };
             if consumer.in_flight.insert(delivered.packet_id, flight).is_some() {
                 // sent again on the same connection
                 return;
             }
-            consumer.first_flights += usize::from(!delivered.dup);
         }
         if queue.deliver(now, delivered.qos, delivered.retain && !delivered.dup) {
             self.proxy.ledger.enter(queue.number, Arc::clone(queue) as _);
-        }
-        // Mosquitto sends a whole window beside what it sends again.
-        if consumer.first_flights > consumer.window {
-            consumer.window = consumer.first_flights.min(consumer.receive_maximum);
-            let window = consumer.window;
-            self.known_window().fetch_max(window, Ordering::Relaxed);
         }
     }
 
@@ -260,7 +237,6 @@ impl Pair {
     pub(super) fn note_acknowledged(&mut self, packet_id: u16, now: Millis) {
         let Some(consumer) = &mut self.consumer else { return };
         let Some(flight) = consumer.in_flight.remove(&packet_id) else { return };
-        consumer.first_flights -= usize::from(!flight.again);
         if let Some(queue) = consumer.queues.get(flight.queue) {
             queue.finish(now, 1, true, now.saturating_sub(flight.at));
         }
@@ -276,11 +252,10 @@ impl Pair {
                 queue.finish(now, count, false, u64::MAX);
             }
         }
-        let has_all = consumer.window > 0 && consumer.in_flight.len() >= consumer.window;
-        let full = has_all || pending >= BOUND;
-        if full != consumer.full {
-            consumer.full = full;
-            consumer.queues.iter().for_each(|queue| queue.set_full(now, full));
+        let blocked = pending >= BOUND;
+        if blocked != consumer.blocked {
+            consumer.blocked = blocked;
+            consumer.queues.iter().for_each(|queue| queue.set_blocked(now, blocked));
         }
     }
 
@@ -299,8 +274,8 @@ impl Consumer {
         self.choices.clear();
         if !self.queues.iter().any(|queue| Arc::ptr_eq(queue, &feed.queue)) {
             feed.queue.join(now);
-            if self.full {
-                feed.queue.set_full(now, true);
+            if self.blocked {
+                feed.queue.set_blocked(now, true);
             }
             self.queues.push(Arc::clone(&feed.queue));
         }
@@ -321,7 +296,7 @@ impl Consumer {
         if unfed.len() == self.queues.len() {
             self.part(now);
             self.queues.clear();
-            self.full = false;
+            self.blocked = false;
         }
     }
 
@@ -334,10 +309,9 @@ impl Consumer {
             }
         }
         for (queue, in_flight) in self.queues.iter().zip(counts) {
-            queue.part(now, in_flight, self.full);
+            queue.part(now, in_flight, self.blocked);
         }
         self.in_flight.clear();
-        self.first_flights = 0;
         self.sent.clear();
         self.fresh.clear();
     }

@@ -93,7 +93,6 @@ pub(super) struct Pair {
     local_qos2: BTreeSet<u16>,
     /// The client as a consumer, once the upstream has let it in.
     consumer: Option<Box<Consumer>>,
-    receive_maximum: u16,
     /// How long its session outlives the connection, in seconds.
     session_expiry: u32,
     /// Messages that are not booked yet.
@@ -182,7 +181,6 @@ impl Pair {
             control: BTreeSet::new(),
             local_qos2: BTreeSet::new(),
             consumer: None,
-            receive_maximum: connect.receive_maximum,
             session_expiry: connect.session_expiry,
             arrivals: Vec::new(),
             unbooked: 0,
