@@ -195,8 +195,10 @@ impl Queue {
     /// Whether its publishers are to wait: more is there, or for longer, than may be, and consumers are at work on it.
     pub(super) fn holds(&self, now: Millis) -> bool {
         let mut state = self.state.lock();
-        let may =
-            state.qos != QoS::AtMostOnce && state.consumers > 0 && now <= state.moved + self.bounds.progress;
+        let may = !state.never
+            && state.qos != QoS::AtMostOnce
+            && state.consumers > 0
+            && now <= state.moved + self.bounds.progress;
         let (waiting, _, age) = state.seen(moment(now), self.bounds.window);
         let age = age.as_nanos() / 1_000_000;
         // it ends well below where it began, so that it does not flutter
@@ -318,6 +320,10 @@ mod tests {
         assert!(!queue.holds(4));
         assert!(queue.holds(1_100), "the first one has waited for too long");
         assert!(!queue.holds(10_002), "the consumer takes nothing");
+        queue.finish(10_003, 1, true, 5);
+        assert!(queue.holds(10_004));
+        queue.subscribed("debug", QoS::AtLeastOnce, true);
+        assert!(!queue.holds(10_005), "the operator says never");
     }
 
     fn report(queue: &Queue, now: Millis) -> QueueReport {
