@@ -112,8 +112,11 @@ impl Checks<'_> {
 
     fn proxy(&mut self, settings: &Settings) {
         let proxy = &settings.proxy;
-        let missing = "proxy mode needs the broker's address, such as \"127.0.0.1:1884\"";
-        self.refuse_if(settings.mode == Mode::Proxy && proxy.upstream.is_empty(), "proxy.upstream", missing);
+        self.refuse_if(
+            settings.mode == Mode::Proxy && proxy.upstream.is_empty(),
+            "mode",
+            "needs proxy.upstream, the broker's address, such as \"127.0.0.1:1884\"",
+        );
         if let Some(wrong) = proxy.upstream.iter().find(|address| host_and_port(address).is_none()) {
             let reason =
                 format!("{wrong:?} is not a host and a port, such as \"broker:1883\" or \"[::1]:1883\"");
@@ -138,15 +141,16 @@ impl Checks<'_> {
         );
         self.refuse_if(
             proxy.tls && proxy.ca.is_none(),
-            "proxy.ca",
-            "proxy.tls needs the authorities that sign the broker's certificate, a PEM file",
-        );
-        self.refuse_if(
-            !proxy.tls
-                && (proxy.ca.is_some() || proxy.certificate.is_some() || !proxy.server_name.is_empty()),
             "proxy.tls",
-            "is off, so that proxy.ca, proxy.server_name, proxy.certificate and proxy.key would not count",
+            "needs proxy.ca, the authorities that sign the broker's certificate, a PEM file",
         );
+        for (key, given) in [
+            ("proxy.ca", proxy.ca.is_some()),
+            ("proxy.certificate", proxy.certificate.is_some()),
+            ("proxy.server_name", !proxy.server_name.is_empty()),
+        ] {
+            self.refuse_if(given && !proxy.tls, key, "would not count, since proxy.tls is off");
+        }
     }
 
     fn tls(&mut self, settings: &Settings) {

@@ -106,11 +106,11 @@ mod tests {
         control.subscribe("$tide/v1/rate/#", &inbox, true);
         control.publish("$tide/v1/rate", b"4", true);
         let seen: Vec<_> =
-            inbox.take(Waker::noop()).into_iter().map(|note| (note.payload[0], note.retain)).collect();
+            inbox.take(Waker::noop(), true).into_iter().map(|note| (note.payload[0], note.retain)).collect();
         assert_eq!(seen, [(b'1', true), (b'2', true), (b'4', false)]);
         control.unsubscribe("$tide/v1/rate/#", &inbox);
         control.publish("$tide/v1/rate", b"", true);
-        assert!(inbox.take(Waker::noop()).is_empty());
+        assert!(inbox.take(Waker::noop(), true).is_empty());
         assert_eq!((control.levels().0, control.subscribers("$tide/v1/rate")), (2, 0));
     }
 

@@ -64,11 +64,14 @@ impl Inbox {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// Takes all messages; the connection is woken when there are more.
-    pub(super) fn take(&self, waker: &Waker) -> VecDeque<Note> {
+    /// Takes all messages if there is `room` for them; the connection is woken when others want something of it.
+    pub(super) fn take(&self, waker: &Waker, room: bool) -> VecDeque<Note> {
         let mut state = self.state.lock();
         if !state.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
             state.waker = Some(waker.clone());
+        }
+        if !room {
+            return VecDeque::new();
         }
         state.bytes = 0;
         std::mem::take(&mut state.notes)

@@ -254,7 +254,8 @@ impl Pair {
         if self.ending != Ending::No && self.ending != Ending::ClientLeft {
             return;
         }
-        if (self.upstream.ended || self.upstream.broken) && !self.upstream.ready {
+        // one that takes nothing more may still have said why: what it sent is read to the end
+        if self.upstream.ended && !self.upstream.ready {
             self.lose_upstream(now);
         } else if self.client.broken || self.client.ended {
             self.ending = Ending::ClientLeft;
@@ -263,10 +264,8 @@ impl Pair {
 
     /// Messages of the gateway itself for the client.
     fn deliver_notes(&mut self, cx: &mut Context<'_>) {
-        if !self.accepted || self.client.pending() >= ANSWERS {
-            return;
-        }
-        for note in self.inbox.take(cx.waker()) {
+        let room = self.accepted && self.client.pending() < ANSWERS;
+        for note in self.inbox.take(cx.waker(), room) {
             let publish = Outgoing {
                 dup: false,
                 qos: QoS::AtMostOnce,
