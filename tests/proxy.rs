@@ -340,9 +340,9 @@ fn a_flood_is_held_before_the_upstream() {
             waiting = accepted.load(relaxed) - taken;
         }
         over.store(true, relaxed);
+        // nobody is held for a consumer that is gone, so that the publishers can end
+        drop(consumer);
         assert!(waiting < 100, "{waiting} messages wait after {taken}");
         assert!(metric(&server, "tidegate_messages_published_total") > 1_000.0);
     });
-    let left = accepted.load(relaxed);
-    eprintln!("{left} messages were accepted");
 }
