@@ -50,6 +50,7 @@ pub mod config;
 pub mod gateway;
 mod ledger;
 pub mod listen;
+pub mod proxy;
 pub mod sim;
 pub mod wire;
 

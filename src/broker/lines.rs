@@ -47,6 +47,11 @@ impl Limit {
         }
         allowed
     }
+
+    /// How many lines were left out since the last time.
+    pub(crate) fn take_left_out(&self) -> u64 {
+        self.left_out.swap(0, Relaxed)
+    }
 }
 
 impl Lines {
@@ -61,7 +66,7 @@ impl Lines {
             ("consumers without progress", &self.stalled),
             ("panics", &self.panicked),
         ] {
-            let left_out = limit.left_out.swap(0, Relaxed);
+            let left_out = limit.take_left_out();
             if left_out > 0 {
                 tracing::warn!(left_out, kind, "log lines were left out: there were too many of their kind");
             }

@@ -4,7 +4,7 @@
 //! the queues that hold publishers, a queue, tree, gates, a gate's place, a queue's line.
 
 pub mod clock;
-mod connection;
+pub(crate) mod connection;
 mod dispatch;
 mod gate;
 mod group;

@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 macro_rules! counters {
-    ($($(#[doc = $doc:literal])+ $name:ident => $metric:literal,)+) => {
-        /// Counters of the whole broker.
+    ($(#[$about:meta])+ $stats:ident: $($(#[doc = $doc:literal])+ $name:ident => $metric:literal,)+) => {
+        $(#[$about])+
         #[derive(Debug, Default)]
-        pub struct Stats { $($(#[doc = $doc])+ pub $name: Counter,)+ }
+        pub struct $stats { $($(#[doc = $doc])+ pub $name: $crate::broker::stats::Counter,)+ }
 
-        impl Stats {
+        impl $stats {
             /// Every counter with its metric's name and description.
             pub fn each(&self, mut visit: impl FnMut(&'static str, &'static str, u64)) {
                 $(visit($metric, concat!($($doc,)+), self.$name.get());)+
@@ -17,7 +17,11 @@ macro_rules! counters {
     };
 }
 
+pub(crate) use counters;
+
 counters! {
+    /// Counters of the whole broker.
+    Stats:
     /// Network connections that sent a valid CONNECT and were accepted.
     connects => "tidegate_connects_total",
     /// CONNECTs refused.

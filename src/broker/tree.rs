@@ -206,7 +206,7 @@ impl<S: Subscribed> Tree<S> {
     }
 
     /// How many subscriptions there are.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.count
     }
 

@@ -13,6 +13,7 @@ pub(super) fn banner(
 ) -> String {
     let mode = match loaded.settings.mode {
         Mode::Broker => "broker",
+        Mode::Proxy => "proxy",
     };
     let mut text = format!("Tidegate {}, {mode} mode\n", env!("CARGO_PKG_VERSION"));
     // Writing to a String cannot fail.
@@ -46,6 +47,9 @@ fn lines(
     match &loaded.file {
         Some(path) => writeln!(text, "  configuration  {}", path.display())?,
         None => writeln!(text, "  configuration  built-in defaults")?,
+    }
+    if loaded.settings.mode == Mode::Proxy {
+        writeln!(text, "  {:<13}  {}", "upstream", loaded.settings.proxy.upstream.join(", "))?;
     }
     for (transport, address) in listening {
         writeln!(text, "  {transport:<13}  {address}")?;

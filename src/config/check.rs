@@ -6,7 +6,10 @@ use std::path::PathBuf;
 use figment::Figment;
 
 use super::error::Problem;
-use super::{AutoscaleSettings, CheckSettings, GateSettings, ListenSettings, Settings, explain, keys, load};
+use super::{
+    AutoscaleSettings, CheckSettings, GateSettings, ListenSettings, Mode, Settings, explain, host_and_port,
+    keys, load,
+};
 
 /// The largest packet that MQTT's four length bytes can announce.
 const LARGEST_PACKET: u64 = 268_435_460;
@@ -22,6 +25,7 @@ pub(super) fn check(figment: &Figment, settings: &Settings) -> Vec<Problem> {
     let mut checks = Checks { figment, problems: Vec::new() };
     checks.numbers(settings);
     checks.listeners(settings);
+    checks.proxy(settings);
     checks.tls(settings);
     checks.plugins(settings);
     checks.access(settings);
@@ -105,6 +109,49 @@ impl Checks<'_> {
                     format!("{address} collides with {other} of {other_key}; choose another port or address");
                 self.refuse(key, reason);
             }
+        }
+    }
+
+    fn proxy(&mut self, settings: &Settings) {
+        let proxy = &settings.proxy;
+        self.refuse_if(
+            settings.mode == Mode::Proxy && proxy.upstream.is_empty(),
+            "mode",
+            "needs proxy.upstream, the broker's address, such as \"127.0.0.1:1884\"",
+        );
+        if let Some(wrong) = proxy.upstream.iter().find(|address| host_and_port(address).is_none()) {
+            let reason =
+                format!("{wrong:?} is not a host and a port, such as \"broker:1883\" or \"[::1]:1883\"");
+            self.refuse("proxy.upstream", reason);
+        }
+        let own =
+            |address: &str| address.parse().is_ok_and(|address| settings.listen.mqtt.contains(&address));
+        self.refuse_if(
+            settings.mode == Mode::Proxy && proxy.upstream.iter().any(|address| own(address)),
+            "proxy.upstream",
+            "is an address that Tidegate itself listens on (listen.mqtt)",
+        );
+        self.within("proxy.timeout_ms", proxy.timeout_ms, 100, 60_000);
+        self.within("proxy.retry_ms", proxy.retry_ms, 10, 60_000);
+        self.within("proxy.max_retry_ms", proxy.max_retry_ms, proxy.retry_ms.min(600_000), 600_000);
+        self.within("proxy.max_inflight", proxy.max_inflight.into(), 1, u16::MAX.into());
+        self.within("proxy.jitter_ms", proxy.jitter_ms, 0, 60_000);
+        self.refuse_if(
+            proxy.certificate.is_some() != proxy.key.is_some(),
+            "proxy.certificate",
+            "needs proxy.key beside it, and the other way round",
+        );
+        self.refuse_if(
+            proxy.tls && proxy.ca.is_none(),
+            "proxy.tls",
+            "needs proxy.ca, the authorities that sign the broker's certificate, a PEM file",
+        );
+        for (key, given) in [
+            ("proxy.ca", proxy.ca.is_some()),
+            ("proxy.certificate", proxy.certificate.is_some()),
+            ("proxy.server_name", !proxy.server_name.is_empty()),
+        ] {
+            self.refuse_if(given && !proxy.tls, key, "would not count, since proxy.tls is off");
         }
     }
 

@@ -133,14 +133,17 @@ fn resolve_paths(figment: &Figment, settings: &mut Settings) {
 }
 
 /// The keys that hold paths.
-pub(super) fn paths(settings: &mut Settings) -> [(&'static str, &mut Option<PathBuf>); 5] {
-    let (tls, access) = (&mut settings.tls, &mut settings.access);
+pub(super) fn paths(settings: &mut Settings) -> [(&'static str, &mut Option<PathBuf>); 8] {
+    let (tls, access, proxy) = (&mut settings.tls, &mut settings.access, &mut settings.proxy);
     [
         ("tls.certificate", &mut tls.certificate),
         ("tls.key", &mut tls.key),
         ("tls.client_ca", &mut tls.client_ca),
         ("access.users", &mut access.users),
         ("access.rules", &mut access.rules),
+        ("proxy.ca", &mut proxy.ca),
+        ("proxy.certificate", &mut proxy.certificate),
+        ("proxy.key", &mut proxy.key),
     ]
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::plugins::{AutoscaleSettings, CheckSettings, GateSettings};
+use super::proxy::ProxySettings;
 
 /// All that can be configured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -14,6 +15,8 @@ use super::plugins::{AutoscaleSettings, CheckSettings, GateSettings};
 pub struct Settings {
     /// Who owns the sessions.
     pub mode: Mode,
+    /// The broker behind the proxy.
+    pub proxy: ProxySettings,
     /// Where and how clients connect.
     pub listen: ListenSettings,
     /// Certificates for `listen.mqtts` and `listen.wss`.
@@ -44,6 +47,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             mode: Mode::default(),
+            proxy: ProxySettings::default(),
             listen: ListenSettings::default(),
             tls: TlsSettings::default(),
             session: SessionSettings::default(),
@@ -67,6 +71,8 @@ pub enum Mode {
     /// Tidegate is the broker.
     #[default]
     Broker,
+    /// Another broker behind Tidegate is.
+    Proxy,
 }
 
 /// Where and how clients connect.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use tidegate_control::flow::{Flow, Reading, Totals};
-use tidegate_control::time::Moment;
+use tidegate_control::time::{Moment, Span};
 use tidegate_plugin::Delays;
 
 /// Publishers that are told apart in one turn; messages of others count, who sent them does not.
@@ -89,6 +89,16 @@ impl Account {
     /// Messages were thrown away on purpose.
     pub fn discard(&mut self, now: Moment, count: u64) {
         self.flow.discard(now, count);
+    }
+
+    /// How long the oldest message is there.
+    pub fn delay(&self, now: Moment) -> Span {
+        self.flow.delay(now)
+    }
+
+    /// Messages went missing; how many of them were really there.
+    pub fn lose(&mut self, now: Moment, count: u64) -> u64 {
+        self.flow.lose(now, count)
     }
 
     /// Books what is not there as dropped, once it has been missing for long: such as what a consumer had and took along

@@ -227,7 +227,7 @@ impl Client {
 
     /// The server closes the connection; for MQTT 5 it says one of these reasons before.
     ///
-    /// Mosquitto, which only calibrates the tests, may leave the reason out.
+    /// Mosquitto, which only calibrates the tests, may leave the reason out, and then a proxy before it does.
     pub fn expect_closed(&mut self, reasons: &[u8]) {
         let last = self.recv_within(PATIENCE);
         match last {
@@ -237,7 +237,7 @@ impl Client {
                 assert_eq!(self.recv_within(PATIENCE), Err(End::Closed), "after DISCONNECT");
             }
             Err(End::Closed) if self.version == Version::V5 => {
-                assert_eq!(server::target(), Target::Mosquitto, "closed without DISCONNECT {reasons:02x?}");
+                assert_ne!(server::target(), Target::Tidegate, "closed without DISCONNECT {reasons:02x?}");
             }
             other => assert_eq!(other, Err(End::Closed), "the connection must be closed"),
         }

@@ -18,6 +18,10 @@ use super::packet::{Connect, Version};
 pub enum Target {
     Tidegate,
     Mosquitto,
+    /// Tidegate in proxy mode, with Mosquitto behind it.
+    Proxy,
+    /// Tidegate in proxy mode, with what the settings say behind it.
+    ProxyAlone,
 }
 
 /// The server that `TIDEGATE_TEST_SERVER` names; Tidegate when it is not set.
@@ -25,7 +29,8 @@ pub fn target() -> Target {
     match std::env::var("TIDEGATE_TEST_SERVER").as_deref() {
         Err(_) | Ok("" | "tidegate") => Target::Tidegate,
         Ok("mosquitto") => Target::Mosquitto,
-        Ok(other) => panic!("TIDEGATE_TEST_SERVER is `{other}`: use tidegate or mosquitto"),
+        Ok("proxy") => Target::Proxy,
+        Ok(other) => panic!("TIDEGATE_TEST_SERVER is `{other}`: use tidegate, mosquitto or proxy"),
     }
 }
 
@@ -40,6 +45,14 @@ pub struct Setup {
     pub deny_nosubscribe: bool,
     /// More lines for Mosquitto's configuration.
     pub mosquitto: &'static str,
+    /// Start this server and not the one that the environment names.
+    pub target: Option<Target>,
+}
+
+impl Setup {
+    fn target(&self) -> Target {
+        self.target.unwrap_or_else(target)
+    }
 }
 
 /// A running server; it ends when this value goes, and at the latest when the test process does.
@@ -52,6 +65,9 @@ pub struct Server {
     pub admin: SocketAddr,
     pub pid: u32,
     pub log: PathBuf,
+    /// The broker behind a proxy.
+    pub upstream: Option<Box<Server>>,
+    target: Target,
     supervisor: Child,
 }
 
@@ -129,8 +145,20 @@ impl Server {
         let _ = std::fs::remove_file(&log);
         show_log_on_panic(&log);
         let [mqtt, ws, mqtts, wss, admin] = std::array::from_fn(|_| free_address());
-        let mut server_command = match target() {
-            Target::Tidegate => tidegate(setup, &directory.join(name), [mqtt, ws, mqtts, wss, admin]),
+        let upstream = (setup.target() == Target::Proxy).then(|| {
+            let behind = Setup { target: Some(Target::Mosquitto), tls: None, ..setup.clone() };
+            Box::new(Self::start(&format!("{name}-upstream"), &behind))
+        });
+        let mut server_command = match setup.target() {
+            Target::Tidegate | Target::ProxyAlone => {
+                tidegate(setup, &directory.join(name), [mqtt, ws, mqtts, wss, admin])
+            }
+            Target::Proxy => {
+                let address = upstream.as_ref().map(|upstream| upstream.mqtt.to_string()).unwrap_or_default();
+                let mut setup = Setup { deny_nosubscribe: false, ..setup.clone() };
+                setup.settings.extend([("mode", "proxy".into()), ("proxy.upstream", address)]);
+                tidegate(&setup, &directory.join(name), [mqtt, ws, mqtts, wss, admin])
+            }
             Target::Mosquitto => mosquitto(setup, &directory.join(name), [mqtt, ws, mqtts, wss]),
         };
         let mut supervisor = Command::new("sh");
@@ -142,13 +170,14 @@ impl Server {
         let mut line = String::new();
         BufReader::new(supervisor.stdout.take().expect("piped")).read_line(&mut line).expect("a process id");
         let pid = line.trim().parse().unwrap_or_else(|_| panic!("`{line}` is not a process id"));
-        Self { mqtt, ws, mqtts, wss, admin, pid, log, supervisor }
+        Self { mqtt, ws, mqtts, wss, admin, pid, log, upstream, target: setup.target(), supervisor }
     }
 
     fn wait_until_ready(&self) -> bool {
         // Not only a connection: it might be somebody else who listens on this port.
-        let mark = match target() {
+        let mark = match self.target {
             Target::Tidegate => "broker mode",
+            Target::Proxy | Target::ProxyAlone => "proxy mode",
             Target::Mosquitto => " running",
         };
         let deadline = Instant::now() + PATIENCE;

@@ -39,6 +39,7 @@ mod shared;
 mod subscribe;
 mod subscribe_options;
 mod sys;
+mod through_proxy;
 mod topics;
 mod unsubscribe;
 mod websocket;

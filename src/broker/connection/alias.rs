@@ -4,30 +4,30 @@ use std::collections::BTreeMap;
 
 /// Aliases that the client set up.
 #[derive(Debug, Default)]
-pub(super) struct InboundAliases(BTreeMap<u16, Box<str>>);
+pub(crate) struct InboundAliases(BTreeMap<u16, Box<str>>);
 
 impl InboundAliases {
     /// Sets an alias.
-    pub(super) fn set(&mut self, alias: u16, topic: &str) {
+    pub(crate) fn set(&mut self, alias: u16, topic: &str) {
         self.0.insert(alias, topic.into());
     }
 
     /// The topic of an alias.
-    pub(super) fn get(&self, alias: u16) -> Option<&str> {
+    pub(crate) fn get(&self, alias: u16) -> Option<&str> {
         Some(self.0.get(&alias)?)
     }
 }
 
 /// Aliases that we set up, first come first served.
 #[derive(Debug)]
-pub(super) struct OutboundAliases {
+pub(crate) struct OutboundAliases {
     max: u16,
     topics: BTreeMap<Box<[u8]>, u16>,
 }
 
 /// How a topic is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Naming {
+pub(crate) enum Naming {
     /// By its name alone.
     Name,
     /// By its name, and the alias stands for it from now on.
@@ -38,12 +38,12 @@ pub(super) enum Naming {
 
 impl OutboundAliases {
     /// At most `max`; 0 for none.
-    pub(super) fn new(max: u16) -> Self {
+    pub(crate) fn new(max: u16) -> Self {
         Self { max, topics: BTreeMap::new() }
     }
 
     /// How to send this topic.
-    pub(super) fn naming(&mut self, topic: &[u8]) -> Naming {
+    pub(crate) fn naming(&mut self, topic: &[u8]) -> Naming {
         if self.max == 0 {
             return Naming::Name;
         }
@@ -59,7 +59,7 @@ impl OutboundAliases {
     }
 
     /// The packet that introduced this topic was not sent after all.
-    pub(super) fn forget(&mut self, topic: &[u8]) {
+    pub(crate) fn forget(&mut self, topic: &[u8]) {
         self.topics.remove(topic);
     }
 }

@@ -16,6 +16,7 @@ use super::{Connection, Ending, part};
 use crate::broker::Broker;
 use crate::broker::clock::moment;
 use crate::broker::lifecycle::Owner;
+use crate::broker::stats::Stats;
 use crate::broker::window::Window;
 use crate::chain::{Candidate, Hooks};
 use crate::listen::Stream;
@@ -25,14 +26,18 @@ use crate::wire::{Connack, Connect, Encoder, Packet, ReasonCode, Version, Will, 
 pub(super) async fn accept(broker: Arc<Broker>, mut stream: Stream) -> Option<Connection> {
     let patience = Duration::from_secs(broker.settings.listen.connect_timeout.into());
     let mut input = Vec::new();
-    let read = tokio::time::timeout(patience, read_connect(&broker, &mut stream, &mut input));
+    let maximum = broker.settings.session.max_packet_size as usize;
+    let read = tokio::time::timeout(patience, read_connect(maximum, &broker.stats, &mut stream, &mut input));
     let read = tokio::select! {
         read = read => read,
         // whoever has not said who it is, is not told that the gateway stops
         () = broker.drained() => return None,
     };
     let connect = match read {
-        Ok(Ok(connect)) => connect,
+        Ok(Ok((connect, end))) => {
+            input.drain(..end);
+            connect
+        }
         Ok(Err(None)) => return None,
         Ok(Err(Some(error))) => {
             if broker.lines.protocol_error.allows(broker.clock.now()) {
@@ -90,24 +95,25 @@ struct Admitted {
     publisher: Arc<Publisher>,
 }
 
-struct Refused {
-    reason: ReasonCode,
-    text: String,
+/// Why a client is not let in.
+pub(crate) struct Refused {
+    pub(crate) reason: ReasonCode,
+    pub(crate) text: String,
 }
 
 impl Refused {
-    fn new(reason: ReasonCode, text: impl Into<String>) -> Self {
+    pub(crate) fn new(reason: ReasonCode, text: impl Into<String>) -> Self {
         Self { reason, text: text.into() }
     }
 }
 
-/// `Err(None)`: the client went away without saying anything wrong.
-async fn read_connect(
-    broker: &Broker,
+/// CONNECT and how many bytes of the input it is. `Err(None)`: the client went away without saying anything wrong.
+pub(crate) async fn read_connect(
+    maximum: usize,
+    stats: &Stats,
     stream: &mut Stream,
     input: &mut Vec<u8>,
-) -> Result<Box<Connect>, Option<WireError>> {
-    let maximum = broker.settings.session.max_packet_size as usize;
+) -> Result<(Box<Connect>, usize), Option<WireError>> {
     let mut chunk = [0; 2048];
     loop {
         if let Some(found) = frame(input, maximum).map_err(Some)? {
@@ -116,13 +122,12 @@ async fn read_connect(
             let Packet::Connect(connect) = packet else {
                 return Err(Some(WireError::protocol("the first packet is not CONNECT")));
             };
-            input.drain(..end);
-            return Ok(connect);
+            return Ok((connect, end));
         }
         match stream.read(&mut chunk).await {
             Ok(0) | Err(_) => return Err(None),
             Ok(count) => {
-                broker.stats.bytes_received.add(count as u64);
+                stats.bytes_received.add(count as u64);
                 input.extend_from_slice(&chunk[..count]);
             }
         }
@@ -130,7 +135,7 @@ async fn read_connect(
 }
 
 /// A client whose CONNECT can't be read is told why where its version has a way to.
-async fn answer_bad_connect(stream: Stream, input: &[u8], error: WireError) {
+pub(crate) async fn answer_bad_connect(stream: Stream, input: &[u8], error: WireError) {
     // the protocol level follows the name, whatever that says
     let level = frame(input, usize::MAX).ok().flatten().and_then(|found| {
         let body = &input[found.header..];
@@ -149,7 +154,7 @@ async fn answer_bad_connect(stream: Stream, input: &[u8], error: WireError) {
     last_words(stream, &output).await;
 }
 
-async fn last_words(mut stream: Stream, bytes: &[u8]) {
+pub(crate) async fn last_words(mut stream: Stream, bytes: &[u8]) {
     let write = tokio::time::timeout(Duration::from_millis(super::LINGER), stream.write_all(bytes));
     // a client that does not take its refusal is closed without
     if let Ok(Ok(())) = write.await {
@@ -207,7 +212,7 @@ async fn admit(
 }
 
 /// Whether the will is to be published when the time comes.
-fn ask_about_will(hooks: &mut Hooks, will: &Will, now: Moment) -> Result<bool, Refused> {
+pub(crate) fn ask_about_will(hooks: &mut Hooks, will: &Will, now: Moment) -> Result<bool, Refused> {
     if super::packets::reserved(&will.topic) {
         return Err(Refused::new(ReasonCode::NOT_AUTHORIZED, "the will's topic is reserved"));
     }
@@ -326,7 +331,7 @@ fn resume(broker: &Broker, session: &crate::broker::session::Session, window: &W
 }
 
 /// An identifier that nobody can guess: 128 bits from the standard library's random hash keys.
-fn fresh_client_id() -> String {
+pub(crate) fn fresh_client_id() -> String {
     let random = || RandomState::new().build_hasher().finish();
     format!("tide-{:016x}{:016x}", random(), random())
 }

@@ -3,12 +3,12 @@
 //! An idle connection holds no buffers: reading, encoding and batching use memory that belongs to the thread, and
 //! only what could not be finished stays with the connection.
 
-mod alias;
+pub(crate) mod alias;
 mod deliver;
-mod handshake;
+pub(crate) mod handshake;
 mod input;
 mod output;
-mod packets;
+pub(crate) mod packets;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -53,7 +53,7 @@ pub async fn serve(broker: Arc<Broker>, stream: Stream) {
 
 /// Parts from a client that was told something last: closing a socket with unread input would make the system
 /// throw away what the client has not read yet.
-async fn part(mut stream: Stream) {
+pub(crate) async fn part(mut stream: Stream) {
     let mut rest = [0; 4096];
     let parting = async {
         stream.shutdown().await?;

@@ -1,0 +1,126 @@
+//! The gateway's own topics: they are kept and delivered here, and never reach the upstream broker.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use super::inbox::{Inbox, Note};
+use crate::broker::topic;
+use crate::broker::tree::Tree;
+
+/// Retained messages of the gateway itself.
+const MOST_RETAINED: usize = 1_000_000;
+
+/// Messages and subscriptions under the control topics.
+#[derive(Default)]
+pub(super) struct Control {
+    /// What control topics start with beside `$tide/`, a slash at the end.
+    prefix: String,
+    /// One lock for both: who subscribes sees a retained message either here or live.
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    retained: BTreeMap<Arc<str>, Bytes>,
+    listeners: Tree<Inbox>,
+}
+
+impl Control {
+    pub(super) fn new(prefix: &str) -> Self {
+        Self { prefix: format!("{}/", prefix.trim_end_matches('/')), state: Mutex::default() }
+    }
+
+    /// Whether a topic, or all that a filter matches, is the gateway's own.
+    pub(super) fn owns(&self, topic: &str) -> bool {
+        topic.starts_with("$tide/") || topic == "$tide" || topic.starts_with(&self.prefix)
+    }
+
+    /// Publishes; how many messages had to go because a client does not take them.
+    pub(super) fn publish(&self, name: &str, payload: &[u8], retain: bool) -> u64 {
+        let (name, payload): (Arc<str>, _) = (name.into(), Bytes::copy_from_slice(payload));
+        let mut state = self.state.lock();
+        if retain && payload.is_empty() {
+            state.retained.remove(&name);
+        } else if retain && (state.retained.len() < MOST_RETAINED || state.retained.contains_key(&name)) {
+            state.retained.insert(Arc::clone(&name), payload.clone());
+        }
+        let mut gone = 0;
+        state.listeners.each_match(&name, |inbox| {
+            gone += inbox.push(Note { topic: Arc::clone(&name), payload: payload.clone(), retain: false });
+        });
+        gone
+    }
+
+    /// How many clients would get a message now.
+    pub(super) fn subscribers(&self, name: &str) -> usize {
+        let mut count = 0;
+        self.state.lock().listeners.each_match(name, |_| count += 1);
+        count
+    }
+
+    /// Subscribes a connection; with `retained` it gets what is retained.
+    pub(super) fn subscribe(&self, filter: &str, inbox: &Arc<Inbox>, retained: bool) {
+        let mut state = self.state.lock();
+        state.listeners.insert(filter, Arc::clone(inbox));
+        if !retained {
+            return;
+        }
+        let prefix = topic::literal_prefix(filter);
+        let below =
+            state.retained.range::<str, _>((std::ops::Bound::Included(prefix), std::ops::Bound::Unbounded));
+        for (name, payload) in below.take_while(|(name, _)| name.starts_with(prefix)) {
+            if topic::matches(filter, name) {
+                inbox.push(Note { topic: Arc::clone(name), payload: payload.clone(), retain: true });
+            }
+        }
+    }
+
+    /// Ends a subscription.
+    pub(super) fn unsubscribe(&self, filter: &str, inbox: &Arc<Inbox>) {
+        self.state.lock().listeners.remove(filter, inbox);
+    }
+
+    /// Retained messages and their bytes.
+    pub(super) fn levels(&self) -> (usize, usize) {
+        let state = self.state.lock();
+        (state.retained.len(), state.retained.values().map(Bytes::len).sum())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    #[test]
+    fn who_subscribes_late_gets_what_is_retained_and_then_what_is_new() {
+        let control = Control::new("$tide/v1");
+        control.publish("$tide/v1/rate", b"1", true);
+        control.publish("$tide/v1/rate/class/a", b"2", true);
+        control.publish("$tide/v1/ratex", b"3", true);
+        let inbox = Arc::new(Inbox::new(1));
+        control.subscribe("$tide/v1/rate/#", &inbox, true);
+        control.publish("$tide/v1/rate", b"4", true);
+        let seen: Vec<_> =
+            inbox.take(Waker::noop(), true).into_iter().map(|note| (note.payload[0], note.retain)).collect();
+        assert_eq!(seen, [(b'1', true), (b'2', true), (b'4', false)]);
+        control.unsubscribe("$tide/v1/rate/#", &inbox);
+        control.publish("$tide/v1/rate", b"", true);
+        assert!(inbox.take(Waker::noop(), true).is_empty());
+        assert_eq!((control.levels().0, control.subscribers("$tide/v1/rate")), (2, 0));
+    }
+
+    #[test]
+    fn only_control_topics_are_its_own() {
+        let control = Control::new("fleet/tide");
+        for (topic, own) in
+            [("$tide/v1/rate", true), ("fleet/tide/rate", true), ("fleet/tidex", false), ("a", false)]
+        {
+            assert_eq!(control.owns(topic), own, "{topic}");
+        }
+    }
+}

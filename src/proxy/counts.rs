@@ -1,0 +1,67 @@
+//! What the proxy counts beyond what the broker counts too, and its bounded log lines.
+
+use crate::broker::lines::Limit;
+use crate::broker::stats::counters;
+
+counters! {
+    /// Counters of what happens between the proxy and the broker behind it.
+    Counts:
+    /// Connections to the upstream broker that answered a CONNECT.
+    connected => "tidegate_upstream_connects_total",
+    /// Attempts to reach an address of the upstream broker that failed.
+    failed => "tidegate_upstream_failures_total",
+    /// Clients refused because no address of the upstream broker could be used.
+    unavailable => "tidegate_upstream_unavailable_total",
+    /// Connections that the upstream broker ended without a word.
+    lost => "tidegate_upstream_lost_total",
+    /// Connections ended because the upstream broker sent what is not MQTT.
+    nonsense => "tidegate_upstream_nonsense_total",
+    /// Times an address of the upstream broker was left alone after it failed.
+    opened => "tidegate_upstream_breaker_opened_total",
+    /// Times an address of the upstream broker worked again.
+    recovered => "tidegate_upstream_recovered_total",
+    /// Bytes read from the upstream broker.
+    bytes_received => "tidegate_upstream_bytes_received_total",
+    /// Bytes written to the upstream broker.
+    bytes_sent => "tidegate_upstream_bytes_sent_total",
+    /// Packets changed on their way, in either direction.
+    changed => "tidegate_proxy_packets_changed_total",
+    /// PINGREQs sent to the upstream broker in the name of held publishers.
+    pings => "tidegate_proxy_pings_total",
+}
+
+/// One limit for each kind of line.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    /// A client broke the rules, or was refused.
+    pub(super) client: Limit,
+    /// A publish or a subscription was refused.
+    pub(super) refused: Limit,
+    /// The upstream could not be used.
+    pub(super) upstream: Limit,
+    /// The upstream ended a connection.
+    pub(super) lost: Limit,
+    /// The upstream sent nonsense.
+    pub(super) nonsense: Limit,
+    /// A connection ended by a panic.
+    pub(super) panicked: Limit,
+}
+
+impl Lines {
+    /// Says once how many lines were left out since the last time, by kind.
+    pub(super) fn report(&self) {
+        for (kind, limit) in [
+            ("clients closed or refused", &self.client),
+            ("refused publishes and subscriptions", &self.refused),
+            ("upstream not usable", &self.upstream),
+            ("connections lost by the upstream", &self.lost),
+            ("nonsense from the upstream", &self.nonsense),
+            ("panics", &self.panicked),
+        ] {
+            let left_out = limit.take_left_out();
+            if left_out > 0 {
+                tracing::warn!(left_out, kind, "log lines were left out: there were too many of their kind");
+            }
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! What plugins may ask of the proxy.
+
+use std::sync::Arc;
+
+use tidegate_plugin::{Host, Publisher};
+
+use super::Proxy;
+
+impl Host for Proxy {
+    /// Control topics only: there is no connection of the gateway's own to the upstream.
+    fn publish(&self, topic: &str, payload: &[u8], retain: bool) {
+        if self.control.owns(topic) {
+            self.stats.own_left_out.add(self.control.publish(topic, payload, retain));
+        } else {
+            self.stats.own_left_out.add(1);
+        }
+    }
+
+    fn subscribers(&self, topic: &str) -> usize {
+        self.control.subscribers(topic)
+    }
+
+    fn publisher(&self, number: u64) -> Option<Arc<Publisher>> {
+        self.sessions.publisher(number)
+    }
+}

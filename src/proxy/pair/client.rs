@@ -1,0 +1,353 @@
+//! From the client to the upstream.
+
+use std::task::Context;
+use std::time::Duration;
+
+use tidegate_plugin as plugin;
+use tidegate_plugin::{Refusal, Verdict};
+
+use super::{ANSWERS, BOUND, Ending, Fate, Pair, Scratch};
+use crate::broker::clock::{Millis, moment};
+use crate::broker::held::{LONGEST_DELAY, advice};
+use crate::broker::refusals::{Asked, GATEWAY};
+use crate::proxy::frames::header;
+use crate::wire::{Frame, Packet, Publish, QoS, ReasonCode, Version, WireError, decode, frame};
+
+/// A topic that a client gave a number.
+pub(super) struct Alias {
+    topic: Box<str>,
+    /// The upstream has seen it.
+    known: bool,
+}
+
+/// What a packet's handler says.
+pub(super) enum Next {
+    /// What becomes of the packet.
+    Go(Fate),
+    /// It must wait until this moment.
+    Wait(Millis),
+    /// The client broke the rules: the connection ends when what came before is done.
+    Broken(WireError),
+    /// A plugin ends the connection when what came before is done.
+    Refused(Box<Refusal>),
+}
+
+/// The packet goes no further.
+pub(super) const KEPT: Next = Next::Go(Fate::Replace(Vec::new()));
+
+impl Pair {
+    /// Handles what the client sent, as far as it may; reads more. `true` when something was done.
+    pub(super) fn poll_client(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch, now: Millis) -> bool {
+        if !matches!(self.ending, Ending::No | Ending::ClientLeft) || self.upstream.pending() >= BOUND {
+            return false;
+        }
+        self.relieve_if_deaf(now);
+        let progress = self.release_held(now);
+        if self.reading_paused()
+            || self.client.pending() >= ANSWERS
+            || self.ending != Ending::No && !self.client.ready
+        {
+            return progress;
+        }
+        if self.client.ready {
+            let input = std::mem::take(&mut self.client.input);
+            self.handle_kept_client(input, now);
+            return true;
+        }
+        if self.client.ended {
+            return progress;
+        }
+        let mut memory = std::mem::take(&mut scratch.read);
+        let read = self.client.poll_read(cx, &mut memory, &self.proxy.stats.bytes_received);
+        if let Some(count) = read {
+            if self.client.input.is_empty() {
+                let handled = self.handle_client(&memory[..count], now);
+                self.client.input.extend_from_slice(&memory[handled..count]);
+            } else {
+                let mut input = std::mem::take(&mut self.client.input);
+                input.extend_from_slice(&memory[..count]);
+                self.handle_kept_client(input, now);
+            }
+        }
+        scratch.read = memory;
+        progress | read.is_some()
+    }
+
+    fn handle_client(&mut self, bytes: &[u8], now: Millis) -> usize {
+        let handled = self.handle_packets(bytes, now);
+        self.book_arrivals(now);
+        handled
+    }
+
+    fn handle_kept_client(&mut self, mut input: Vec<u8>, now: Millis) {
+        let handled = self.handle_client(&input, now);
+        if handled < input.len() {
+            input.drain(..handled);
+            self.client.input = input;
+        }
+    }
+
+    /// Handles the whole packets in `bytes`; how many bytes they are. What goes on unchanged goes on in one piece.
+    fn handle_packets(&mut self, bytes: &[u8], now: Millis) -> usize {
+        let maximum = self.proxy.settings.session.max_packet_size as usize;
+        let (mut at, mut from) = (0, 0);
+        self.client.ready = false;
+        let last = loop {
+            if self.reading_paused() {
+                self.client.ready = true;
+                break None;
+            }
+            let found = match frame(&bytes[at..], maximum) {
+                Ok(Some(found)) => found,
+                Ok(None) => break None,
+                Err(error) => break Some(Next::Broken(error)),
+            };
+            let end = at + found.header + found.body;
+            match self.handle_or_hold(found, &bytes[at + found.header..end], now) {
+                Next::Go(Fate::Pass) => at = end,
+                Next::Go(Fate::Replace(packet)) => {
+                    self.send_up(&bytes[from..at], now);
+                    self.send_up(&packet, now);
+                    (at, from) = (end, end);
+                }
+                Next::Go(Fate::Last) => {
+                    self.send_up(&bytes[from..end], now);
+                    self.ending = Ending::ClientLeft;
+                    return bytes.len();
+                }
+                stop => break Some(stop),
+            }
+        };
+        self.send_up(&bytes[from..at], now);
+        match last {
+            Some(last) => {
+                self.conclude(last, now);
+                bytes.len()
+            }
+            None => at,
+        }
+    }
+
+    pub(super) fn send_up(&mut self, bytes: &[u8], now: Millis) {
+        if !bytes.is_empty() {
+            self.upstream.output.extend_from_slice(bytes);
+            self.spoke = now;
+        }
+    }
+
+    /// Ends the pair if the last packet asked for it.
+    pub(super) fn conclude(&mut self, last: Next, now: Millis) {
+        match last {
+            Next::Broken(error) => {
+                self.proxy.stats.protocol_errors.add(1);
+                if self.proxy.lines.client.allows(now) {
+                    let (client, peer) = (&*self.client_id, self.client.stream.peer());
+                    tracing::info!(client, %peer, %error, "closed for a protocol error");
+                }
+                self.close(error.reason, Some(error.what), now);
+            }
+            Next::Refused(refusal) => self.close(ReasonCode(refusal.code), Some(&refusal.reason), now),
+            Next::Go(_) | Next::Wait(_) => {}
+        }
+    }
+
+    fn handle_or_hold(&mut self, found: Frame, body: &[u8], now: Millis) -> Next {
+        let packet = match decode(Some(self.encoder.version), found, body) {
+            Ok(packet) => packet,
+            Err(error) => return Next::Broken(error),
+        };
+        let passes_held = matches!(
+            packet,
+            Packet::PubAck(_) | Packet::PubRec(_) | Packet::PubRel(_) | Packet::PubComp(_) | Packet::PingReq
+        );
+        if self.held.is_some() && !passes_held {
+            self.hold(found, body, now);
+            return KEPT;
+        }
+        match self.handle(&packet, body, now) {
+            Next::Wait(until) => {
+                self.hold(found, body, now);
+                self.wait_until(until);
+                KEPT
+            }
+            next => next,
+        }
+    }
+
+    /// Decides about a packet.
+    pub(super) fn handle(&mut self, packet: &Packet<'_>, body: &[u8], now: Millis) -> Next {
+        match packet {
+            Packet::Publish(publish) => self.publish(publish, body, now),
+            Packet::Subscribe(subscribe) => self.subscribe(subscribe, body, now),
+            Packet::Unsubscribe(unsubscribe) => self.unsubscribe(unsubscribe, body),
+            Packet::PubRel(ack) if self.local_qos2.remove(&ack.packet_id) => {
+                self.encoder.pubcomp(&mut self.client.output, ack.packet_id, ReasonCode::SUCCESS);
+                KEPT
+            }
+            Packet::PubAck(ack) | Packet::PubComp(ack) => {
+                self.note_acknowledged(ack.packet_id, now);
+                Next::Go(Fate::Pass)
+            }
+            Packet::PubRec(ack) if ack.reason.is_error() => {
+                self.note_acknowledged(ack.packet_id, now);
+                Next::Go(Fate::Pass)
+            }
+            Packet::Disconnect(disconnect) => {
+                self.session_expiry = disconnect.session_expiry.unwrap_or(self.session_expiry);
+                Next::Go(Fate::Last)
+            }
+            _ => Next::Go(Fate::Pass),
+        }
+    }
+
+    fn publish(&mut self, publish: &Publish<'_>, body: &[u8], now: Millis) -> Next {
+        if !self.gates.is_empty()
+            && let Some(until) = self.held_by_queues(now)
+        {
+            return Next::Wait(until);
+        }
+        if publish.qos == QoS::ExactlyOnce && self.local_qos2.contains(&publish.packet_id) {
+            // sent again: it was answered here
+            self.encoder.pubrec(&mut self.client.output, publish.packet_id, ReasonCode::SUCCESS, None, &[]);
+            return KEPT;
+        }
+        if let Err(error) = self.learn_alias(publish) {
+            return Next::Broken(error);
+        }
+        // taken out, so that the topic can be borrowed while others are asked
+        let alias =
+            publish.properties.topic_alias.and_then(|number| Some((number, self.aliases.remove(&number)?)));
+        let topic = match &alias {
+            Some((_, alias)) => &*alias.topic,
+            None => publish.topic,
+        };
+        let mut next = self.ask_and_answer(publish, topic, now);
+        if let Some((number, mut alias)) = alias {
+            if matches!(next, Next::Go(Fate::Pass)) {
+                if publish.topic.is_empty() && !alias.known {
+                    next = Next::Go(Fate::Replace(with_topic(publish, body, &alias.topic)));
+                    self.proxy.counts.changed.add(1);
+                }
+                alias.known = true;
+            }
+            self.aliases.insert(number, alias);
+        }
+        next
+    }
+
+    /// Asks the plugins, and answers where the upstream will not.
+    fn ask_and_answer(&mut self, publish: &Publish<'_>, topic: &str, now: Millis) -> Next {
+        match self.ask(publish, topic, now) {
+            Verdict::Continue => {
+                self.proxy.stats.published.add(1);
+                if self.proxy.measured {
+                    self.note_arrival(topic, publish.qos, now);
+                }
+                Next::Go(Fate::Pass)
+            }
+            Verdict::Drop => {
+                self.proxy.stats.discarded.add(1);
+                self.acknowledge(publish, None);
+                KEPT
+            }
+            Verdict::Refuse(refusal) => {
+                self.proxy.stats.refused.add(1);
+                let by = if self.proxy.control.owns(topic) { GATEWAY } else { self.hooks.decided_by() };
+                self.note_refusal(Asked::Publish, by, topic, refusal.code, now);
+                self.acknowledge(publish, Some(&refusal));
+                KEPT
+            }
+            Verdict::Delay(pause) => {
+                let pause = pause.clamp(Duration::from_millis(1), LONGEST_DELAY);
+                Next::Wait(now + pause.as_millis() as u64)
+            }
+            Verdict::Close(refusal) => {
+                self.note_refusal(Asked::Publish, self.hooks.decided_by(), topic, refusal.code, now);
+                Next::Refused(Box::new(refusal))
+            }
+        }
+    }
+
+    fn ask(&mut self, publish: &Publish<'_>, topic: &str, now: Millis) -> Verdict {
+        let own = self.proxy.control.owns(topic);
+        let question = plugin::Publish {
+            topic,
+            payload: publish.payload,
+            qos: publish.qos as u8,
+            retain: publish.retain,
+            now: moment(now),
+            waited: Duration::from_millis(self.held_since.map_or(0, |since| now.saturating_sub(since))),
+        };
+        let check = || topic.strip_prefix("$tide/v1/check/").is_some_and(|client| *client == *self.client_id);
+        let reserved = || Verdict::Refuse(Refusal::not_authorized("the topic is reserved for the server"));
+        match own {
+            false => self.hooks.on_publish(&question),
+            // a plugin that answers checks takes it
+            true if check() => match self.hooks.on_publish(&question) {
+                Verdict::Continue => reserved(),
+                verdict => verdict,
+            },
+            true => reserved(),
+        }
+    }
+
+    /// PUBACK or PUBREC for what goes no further. 3.1.1 has no way to refuse: the message is acknowledged all the same.
+    fn acknowledge(&mut self, publish: &Publish<'_>, refusal: Option<&Refusal>) {
+        let v5 = self.encoder.version == Version::V5;
+        let refusal = refusal.filter(|_| v5);
+        let reason = refusal.map_or(ReasonCode::SUCCESS, |refusal| ReasonCode(refusal.code));
+        let text = refusal.map(|refusal| &*refusal.reason);
+        let wait = refusal.and_then(|refusal| refusal.retry_after);
+        let advice = if v5 { advice(&self.publisher, &mut self.told_rate, wait) } else { None };
+        let user = advice
+            .as_ref()
+            .map_or([("", ""); 2], |(rate, wait)| [("tide-rate", rate), ("tide-wait-ms", wait)]);
+        let user = if advice.is_some() { &user[..] } else { &[] };
+        let out = &mut self.client.output;
+        match publish.qos {
+            QoS::AtMostOnce => {}
+            QoS::AtLeastOnce => self.encoder.puback(out, publish.packet_id, reason, text, user),
+            QoS::ExactlyOnce => {
+                if !reason.is_error() {
+                    self.local_qos2.insert(publish.packet_id);
+                }
+                self.encoder.pubrec(out, publish.packet_id, reason, text, user);
+            }
+        }
+    }
+
+    /// A refusal is counted each time and logged as far as the log bears it.
+    pub(super) fn note_refusal(&self, asked: Asked, by: &'static str, topic: &str, code: u8, now: Millis) {
+        self.proxy.refusals.count(asked, by, code);
+        if self.proxy.lines.refused.allows(now) {
+            let (client, peer, what) = (&*self.client_id, self.client.stream.peer(), asked.name());
+            tracing::info!(client, %peer, what, topic, by, reason = format_args!("0x{code:02x}"), "refused");
+        }
+    }
+
+    fn learn_alias(&mut self, publish: &Publish<'_>) -> Result<(), WireError> {
+        let Some(number) = publish.properties.topic_alias else { return Ok(()) };
+        if number > self.alias_maximum {
+            let what = "the topic alias is over the server's Topic Alias Maximum";
+            return Err(WireError { reason: ReasonCode::TOPIC_ALIAS_INVALID, what });
+        }
+        if !publish.topic.is_empty() {
+            self.aliases.insert(number, Alias { topic: publish.topic.into(), known: false });
+        } else if !self.aliases.contains_key(&number) {
+            return Err(WireError::protocol("the topic alias stands for no topic"));
+        }
+        Ok(())
+    }
+}
+
+/// The packet again, with the topic beside its alias: the upstream has not seen the one that introduced it.
+fn with_topic(publish: &Publish<'_>, body: &[u8], topic: &str) -> Vec<u8> {
+    let first = 0x30 | u8::from(publish.dup) << 3 | (publish.qos as u8) << 1 | u8::from(publish.retain);
+    let mut packet = Vec::with_capacity(body.len() + topic.len() + 5);
+    header(&mut packet, first, body.len() + topic.len());
+    // a topic that came in is no longer than two bytes can say
+    packet.extend((topic.len() as u16).to_be_bytes());
+    packet.extend_from_slice(topic.as_bytes());
+    packet.extend_from_slice(&body[2..]);
+    packet
+}

@@ -1,0 +1,236 @@
+//! SUBSCRIBE and UNSUBSCRIBE: what is answered here is taken out, and the answers are put together again.
+
+use tidegate_plugin as plugin;
+use tidegate_plugin::{Refusal, Verdict};
+
+use super::client::{KEPT, Next};
+use super::{Fate, Pair};
+use crate::broker::clock::Millis;
+use crate::broker::refusals::{Asked, GATEWAY};
+use crate::broker::topic;
+use crate::proxy::frames::{self, binary, header, varint};
+use crate::wire::{Filter, QoS, ReasonCode, RetainHandling, Subscribe, Unsubscribe, Version, WireError};
+
+/// SUBSCRIBEs and UNSUBSCRIBEs of one client that may wait for the upstream's answer.
+const MOST_PENDING: usize = 256;
+/// Control topics that one client may subscribe to.
+const MOST_CONTROL: usize = 1_000;
+/// 0x9E: shared subscriptions are not supported, here for control topics.
+const NOT_SHARED: ReasonCode = ReasonCode(0x9E);
+
+/// A packet that the upstream has not answered: for each filter the code, if that is known already.
+pub(super) struct Pending {
+    codes: Vec<Option<ReasonCode>>,
+    /// The filters that the upstream has to answer for.
+    filters: Vec<Filter>,
+}
+
+impl Pending {
+    fn is_whole(&self) -> bool {
+        self.codes.iter().all(Option::is_none)
+    }
+}
+
+impl Pair {
+    pub(super) fn subscribe(&mut self, subscribe: &Subscribe, body: &[u8], now: Millis) -> Next {
+        let mut codes = Vec::with_capacity(subscribe.filters.len());
+        for filter in &subscribe.filters {
+            match self.subscribe_one(filter, now) {
+                Ok(code) => codes.push(code),
+                Err(refusal) => return Next::Refused(refusal),
+            }
+        }
+        if let Some(known) = codes.iter().copied().collect::<Option<Vec<_>>>() {
+            self.encoder.suback(&mut self.client.output, subscribe.packet_id, &known);
+            return KEPT;
+        }
+        if self.subscribing.len() >= MOST_PENDING {
+            return Next::Broken(TOO_MANY);
+        }
+        let open = subscribe.filters.iter().zip(&codes).filter(|(_, code)| code.is_none());
+        let filters = open.map(|(filter, _)| filter.clone()).collect();
+        let pending = Pending { codes, filters };
+        let fate = self.ask_for_the_rest(0x82, body, 1, &pending);
+        self.subscribing.insert(subscribe.packet_id, pending);
+        Next::Go(fate)
+    }
+
+    /// The code for SUBACK if it is known here; `Err` when a plugin ends the connection.
+    fn subscribe_one(&mut self, filter: &Filter, now: Millis) -> Result<Option<ReasonCode>, Box<Refusal>> {
+        let Some((group, plain)) = topic::parse_subscription(&filter.path) else {
+            let code = ReasonCode::TOPIC_FILTER_INVALID;
+            self.note_refusal(Asked::Subscribe, GATEWAY, &filter.path, code.0, now);
+            return Ok(Some(code));
+        };
+        let question = plugin::Subscribe { filter: plain, group, qos: filter.qos as u8 };
+        let (code, close) = match self.hooks.on_subscribe(&question) {
+            Verdict::Continue if self.proxy.control.owns(plain) => {
+                return Ok(Some(self.subscribe_control(filter, group, plain)));
+            }
+            Verdict::Continue => return Ok(None),
+            Verdict::Refuse(refusal) => (refusal.code, None),
+            Verdict::Close(refusal) => (refusal.code, Some(Box::new(refusal))),
+            Verdict::Delay(_) | Verdict::Drop => (ReasonCode::UNSPECIFIED_ERROR.0, None),
+        };
+        self.note_refusal(Asked::Subscribe, self.hooks.decided_by(), &filter.path, code, now);
+        close.map_or(Ok(Some(ReasonCode(code))), Err)
+    }
+
+    /// Control topics are delivered with QoS 0.
+    fn subscribe_control(&mut self, filter: &Filter, group: Option<&str>, plain: &str) -> ReasonCode {
+        if group.is_some() {
+            return NOT_SHARED;
+        }
+        let new = !self.control.contains(plain);
+        if new && self.control.len() >= MOST_CONTROL {
+            return ReasonCode::QUOTA_EXCEEDED;
+        }
+        self.control.insert(plain.into());
+        let retained = match filter.retain_handling {
+            RetainHandling::Always => true,
+            RetainHandling::IfNew => new,
+            RetainHandling::Never => false,
+        };
+        self.proxy.control.subscribe(plain, &self.inbox, retained);
+        ReasonCode::SUCCESS
+    }
+
+    pub(super) fn unsubscribe(&mut self, unsubscribe: &Unsubscribe, body: &[u8]) -> Next {
+        let mut codes = Vec::with_capacity(unsubscribe.filters.len());
+        for filter in &unsubscribe.filters {
+            self.hooks.on_unsubscribe(filter);
+            codes.push(self.proxy.control.owns(filter).then(|| self.unsubscribe_control(filter)));
+        }
+        if let Some(known) = codes.iter().copied().collect::<Option<Vec<_>>>() {
+            self.encoder.unsuback(&mut self.client.output, unsubscribe.packet_id, &known);
+            return KEPT;
+        }
+        if self.unsubscribing.len() >= MOST_PENDING {
+            return Next::Broken(TOO_MANY);
+        }
+        let open = unsubscribe.filters.iter().zip(&codes).filter(|(_, code)| code.is_none());
+        let filters = open.map(|(path, _)| ended(path)).collect();
+        let pending = Pending { codes, filters };
+        let fate = self.ask_for_the_rest(0xA2, body, 0, &pending);
+        self.unsubscribing.insert(unsubscribe.packet_id, pending);
+        Next::Go(fate)
+    }
+
+    /// What goes to the upstream when some codes are known.
+    fn ask_for_the_rest(&mut self, first: u8, body: &[u8], options: usize, pending: &Pending) -> Fate {
+        if pending.is_whole() {
+            return Fate::Pass;
+        }
+        self.proxy.counts.changed.add(1);
+        Fate::Replace(without_known(first, self.encoder.version, body, options, &pending.codes))
+    }
+
+    fn unsubscribe_control(&mut self, filter: &str) -> ReasonCode {
+        if !self.control.remove(filter) {
+            return ReasonCode::NO_SUBSCRIPTION_EXISTED;
+        }
+        self.proxy.control.unsubscribe(filter, &self.inbox);
+        ReasonCode::SUCCESS
+    }
+
+    /// Puts our codes into the upstream's SUBACK.
+    pub(super) fn suback(&mut self, body: &[u8], now: Millis) -> Result<Fate, &'static str> {
+        let id = frames::packet_id(body)?;
+        let start = frames::codes(self.encoder.version, body)?;
+        let Some(pending) = self.subscribing.remove(&id) else { return Ok(Fate::Pass) };
+        for (filter, code) in pending.filters.iter().zip(&body[start..]) {
+            if let Some(qos) = QoS::from_bits(*code) {
+                self.subscribed(&Filter { qos, ..filter.clone() }, now);
+            }
+        }
+        if pending.is_whole() {
+            return Ok(Fate::Pass);
+        }
+        Ok(Fate::Replace(merged(frames::SUBACK << 4, self.encoder.version, body, start, &pending.codes)))
+    }
+
+    /// Puts our codes into the upstream's UNSUBACK.
+    pub(super) fn unsuback(&mut self, body: &[u8], now: Millis) -> Result<Fate, &'static str> {
+        let id = frames::packet_id(body)?;
+        let start = frames::codes(self.encoder.version, body)?;
+        let Some(pending) = self.unsubscribing.remove(&id) else { return Ok(Fate::Pass) };
+        for filter in &pending.filters {
+            self.unsubscribed(&filter.path, now);
+        }
+        if self.encoder.version == Version::V311 || pending.is_whole() {
+            return Ok(Fate::Pass);
+        }
+        Ok(Fate::Replace(merged(frames::UNSUBACK << 4, self.encoder.version, body, start, &pending.codes)))
+    }
+}
+
+/// A subscription that ends: only its path matters.
+fn ended(path: &str) -> Filter {
+    Filter {
+        path: path.to_owned(),
+        qos: QoS::AtMostOnce,
+        no_local: false,
+        retain_as_published: false,
+        retain_handling: RetainHandling::Never,
+    }
+}
+
+const TOO_MANY: WireError = WireError {
+    reason: ReasonCode::QUOTA_EXCEEDED,
+    what: "too many subscriptions wait for the broker's answer",
+};
+
+/// A SUBSCRIBE or UNSUBSCRIBE without the filters whose codes are known; each filter has so many bytes of options. The
+/// body was decoded, so that it is sound.
+fn without_known(
+    first: u8,
+    version: Version,
+    body: &[u8],
+    options: usize,
+    codes: &[Option<ReasonCode>],
+) -> Vec<u8> {
+    let properties = if version == Version::V5 { varint(body, 2) } else { None };
+    let mut at = properties.map_or(2, |(length, start)| start + length);
+    let mut kept = body[..at].to_vec();
+    for code in codes {
+        let Some((_, end)) = binary(body, at) else { break };
+        if code.is_none() {
+            kept.extend_from_slice(&body[at..end + options]);
+        }
+        at = end + options;
+    }
+    let mut packet = Vec::with_capacity(kept.len() + 5);
+    header(&mut packet, first, kept.len());
+    packet.extend(kept);
+    packet
+}
+
+/// An acknowledgement with the upstream's codes and ours, each in its place.
+fn merged(first: u8, version: Version, body: &[u8], start: usize, ours: &[Option<ReasonCode>]) -> Vec<u8> {
+    let mut theirs = body[start..].iter().copied();
+    let translate = |code: ReasonCode| if version == Version::V5 || code.0 <= 2 { code.0 } else { 0x80 };
+    let codes = ours.iter().map(|code| code.map_or_else(|| theirs.next().unwrap_or(0x80), translate));
+    let codes: Vec<u8> = codes.collect();
+    let mut packet = Vec::with_capacity(start + codes.len() + 5);
+    header(&mut packet, first, start + codes.len());
+    packet.extend_from_slice(&body[..start]);
+    packet.extend(codes);
+    packet
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_are_taken_out_and_codes_put_in() {
+        let body = [0, 9, 2, 0x0B, 5, 0, 1, b'a', 1, 0, 1, b'b', 2, 0, 1, b'c', 0];
+        let codes = [None, Some(ReasonCode::NOT_AUTHORIZED), None];
+        let packet = without_known(0x82, Version::V5, &body, 1, &codes);
+        assert_eq!(packet, [0x82, 13, 0, 9, 2, 0x0B, 5, 0, 1, b'a', 1, 0, 1, b'c', 0]);
+        let answer = merged(0x90, Version::V5, &[0, 9, 0, 1, 0], 3, &codes);
+        assert_eq!(answer, [0x90, 6, 0, 9, 0, 1, 0x87, 0]);
+        let answer = merged(0x90, Version::V311, &[0, 9, 1], 2, &codes);
+        assert_eq!(answer, [0x90, 5, 0, 9, 1, 0x80, 0x80], "the upstream left one out");
+    }
+}

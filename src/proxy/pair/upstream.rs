@@ -1,0 +1,226 @@
+//! From the upstream to the client.
+
+use std::task::Context;
+
+use super::{BOUND, Ending, Fate, Pair, Scratch};
+use crate::broker::clock::Millis;
+use crate::broker::held::advice;
+use crate::proxy::connack::{self, Own};
+use crate::proxy::frames;
+use crate::wire::{Frame, ReasonCode, Version};
+
+/// How long an MQTT 5 client waits until we know whether the upstream is gone, in milliseconds.
+const SUSPENSE: Millis = 150;
+
+impl Pair {
+    /// Handles what the upstream sent, and reads more. `true` when something was done.
+    pub(super) fn poll_upstream(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch, now: Millis) -> bool {
+        if !matches!(self.ending, Ending::No | Ending::ClientLeft) || self.client.pending() >= BOUND {
+            return false;
+        }
+        if self.upstream.ready {
+            let input = std::mem::take(&mut self.upstream.input);
+            self.handle_kept_upstream(input, now);
+            return true;
+        }
+        if self.upstream.ended {
+            return false;
+        }
+        let mut memory = std::mem::take(&mut scratch.read);
+        let read = self.upstream.poll_read(cx, &mut memory, &self.proxy.counts.bytes_received);
+        if let Some(count) = read {
+            if self.upstream.input.is_empty() {
+                let handled = self.handle_upstream(&memory[..count], now);
+                self.upstream.input.extend_from_slice(&memory[handled..count]);
+            } else {
+                let mut input = std::mem::take(&mut self.upstream.input);
+                input.extend_from_slice(&memory[..count]);
+                self.handle_kept_upstream(input, now);
+            }
+        }
+        scratch.read = memory;
+        read.is_some()
+    }
+
+    fn handle_kept_upstream(&mut self, mut input: Vec<u8>, now: Millis) {
+        let handled = self.handle_upstream(&input, now);
+        if handled < input.len() {
+            input.drain(..handled);
+            self.upstream.input = input;
+        }
+    }
+
+    /// Handles the whole packets in `bytes`; how many bytes they are. What goes on unchanged goes on in one piece.
+    fn handle_upstream(&mut self, bytes: &[u8], now: Millis) -> usize {
+        let (version, maximum) = (self.encoder.version, self.proxy.settings.session.max_packet_size as usize);
+        let (mut at, mut from) = (0, 0);
+        self.upstream.ready = false;
+        let outcome = loop {
+            let found = match frames::find(&bytes[at..], version, maximum) {
+                Ok(Some(found)) => found,
+                Ok(None) => break Ok(()),
+                Err(what) => break Err(what),
+            };
+            let end = at + found.header + found.body;
+            match self.decide(found, &bytes[at + found.header..end], now) {
+                Ok(Fate::Pass) => at = end,
+                Ok(Fate::Replace(packet)) => {
+                    self.client.output.extend_from_slice(&bytes[from..at]);
+                    self.client.output.extend(packet);
+                    (at, from) = (end, end);
+                }
+                Ok(Fate::Last) => {
+                    self.client.output.extend_from_slice(&bytes[from..end]);
+                    self.finish(now);
+                    return bytes.len();
+                }
+                Err(what) => break Err(what),
+            }
+        };
+        self.client.output.extend_from_slice(&bytes[from..at]);
+        self.deliveries_are_out();
+        if let Err(what) = outcome {
+            self.nonsense(what, now);
+            return bytes.len();
+        }
+        at
+    }
+
+    /// Decides about one packet.
+    fn decide(&mut self, found: Frame, body: &[u8], now: Millis) -> Result<Fate, &'static str> {
+        let kind = found.first >> 4;
+        if !self.accepted && kind != frames::CONNACK && kind != frames::AUTH {
+            return Err("a packet before CONNACK");
+        }
+        match kind {
+            frames::CONNACK => self.connack(body, now),
+            frames::PUBLISH => {
+                let delivered = frames::delivered(self.encoder.version, found.first, body)?;
+                if self.proxy.measured {
+                    self.note_delivery(&delivered, now);
+                }
+                self.proxy.stats.delivered.add(1);
+                Ok(Fate::Pass)
+            }
+            frames::PUBACK | frames::PUBREC => self.advise(found.first, body),
+            frames::SUBACK => self.suback(body, now),
+            frames::UNSUBACK => self.unsuback(body, now),
+            frames::PINGRESP if self.own_pings > 0 => {
+                self.own_pings -= 1;
+                Ok(Fate::Replace(Vec::new()))
+            }
+            frames::DISCONNECT => Ok(Fate::Last),
+            _ => Ok(Fate::Pass),
+        }
+    }
+
+    fn connack(&mut self, body: &[u8], now: Millis) -> Result<Fate, &'static str> {
+        if self.accepted {
+            return Err("a second CONNACK");
+        }
+        let answer = connack::read(self.encoder.version, body)?;
+        if !answer.accepted {
+            self.proxy.stats.connects_refused.add(1);
+            return Ok(Fate::Last);
+        }
+        self.accepted = true;
+        self.session_expiry = answer.session_expiry.unwrap_or(self.session_expiry);
+        self.begin_consuming(answer.session_present, now);
+        if let Some(seconds) = answer.server_keep_alive {
+            self.keep_alive = u64::from(seconds) * 1000;
+        }
+        let settings = &self.proxy.settings.session;
+        self.alias_maximum = answer.topic_alias_maximum.min(settings.topic_alias_maximum);
+        if self.encoder.version == Version::V311 {
+            return Ok(Fate::Pass);
+        }
+        let own = Own {
+            assigned: self.assigned.then_some(&*self.client_id),
+            maximum_packet_size: settings.max_packet_size,
+            topic_alias_maximum: settings.topic_alias_maximum,
+        };
+        let mut packet = Vec::new();
+        if !connack::amend(&mut packet, body, &answer, &own)? {
+            return Ok(Fate::Pass);
+        }
+        self.proxy.counts.changed.add(1);
+        Ok(Fate::Replace(packet))
+    }
+
+    /// Tells the client its rate with an acknowledgement, when it does not know it.
+    fn advise(&mut self, first: u8, body: &[u8]) -> Result<Fate, &'static str> {
+        let id = frames::packet_id(body)?;
+        let encoder = self.encoder;
+        if encoder.version == Version::V311
+            || !encoder.problem_information
+            || self.publisher.changes() == self.told_rate
+            || frames::is_refusal(body)
+            || body.len() > 3
+        {
+            return Ok(Fate::Pass);
+        }
+        let Some((rate, wait)) = advice(&self.publisher, &mut self.told_rate, None) else {
+            return Ok(Fate::Pass);
+        };
+        let user = [("tide-rate", &*rate), ("tide-wait-ms", &*wait)];
+        let reason = ReasonCode(body.get(2).copied().unwrap_or(0));
+        let mut packet = Vec::new();
+        match first >> 4 {
+            frames::PUBACK => encoder.puback(&mut packet, id, reason, None, &user),
+            _ => encoder.pubrec(&mut packet, id, reason, None, &user),
+        }
+        self.proxy.counts.changed.add(1);
+        Ok(Fate::Replace(packet))
+    }
+
+    /// The upstream sent what is not MQTT.
+    fn nonsense(&mut self, what: &'static str, now: Millis) {
+        self.proxy.counts.nonsense.add(1);
+        if self.proxy.lines.nonsense.allows(now) {
+            let (client, upstream) = (&*self.client_id, self.proxy.upstreams.name(self.address));
+            tracing::warn!(
+                client,
+                upstream,
+                what,
+                "the upstream sent what is not MQTT: both sides are closed"
+            );
+        }
+        self.upstream.broken = true;
+        self.close(ReasonCode::SERVER_BUSY, Some("the broker answers with nonsense"), now);
+    }
+
+    /// The upstream closed the connection without a word.
+    pub(super) fn lose_upstream(&mut self, now: Millis) {
+        if self.ending == Ending::ClientLeft {
+            self.ending = Ending::Over;
+            return;
+        }
+        self.proxy.counts.lost.add(1);
+        let cut = !self.upstream.input.is_empty();
+        if self.proxy.lines.lost.allows(now) {
+            let (client, upstream) = (&*self.client_id, self.proxy.upstreams.name(self.address));
+            tracing::info!(client, upstream, in_a_packet = cut, "the upstream closed the connection");
+        }
+        self.proxy.upstreams.suspect(self.address);
+        let mut at = now + self.proxy.upstreams.parting_delay(now);
+        // long enough to see whether it closed this connection or is gone itself: MQTT 5 has words for that
+        if self.encoder.version == Version::V5 {
+            at = at.max(now + SUSPENSE);
+        }
+        if at == now {
+            return self.finish(now);
+        }
+        self.ending = Ending::UpstreamLost(at);
+        self.timer_at = 0;
+        self.arm(at);
+    }
+
+    /// The time has come to tell the client that its upstream is lost. Where the upstream still works it closed only this
+    /// connection, and so do we.
+    pub(super) fn tell_of_loss(&mut self, now: Millis) {
+        if self.proxy.upstreams.works(self.address) {
+            return self.finish(now);
+        }
+        self.close(ReasonCode::SERVER_SHUTTING_DOWN, Some("the broker behind the gateway is lost"), now);
+    }
+}

@@ -1,0 +1,283 @@
+//! Who is connected, and what is known of the sessions that the upstream keeps.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use tidegate_plugin::Publisher;
+
+use super::inbox::Inbox;
+use super::queue::{Bounds, Feed, Queue};
+use crate::broker::Levels;
+use crate::broker::clock::Millis;
+use crate::broker::topic;
+use crate::broker::tree::Tree;
+use crate::config::Hold;
+use crate::wire::Filter;
+
+/// All connections and sessions.
+#[derive(Default)]
+pub(super) struct Sessions {
+    numbers: AtomicU64,
+    connected: RwLock<HashMap<u64, Connected>>,
+    /// By client identifier.
+    sessions: Mutex<HashMap<Arc<str>, Arc<Session>>>,
+    /// Shared groups by `$share/group/filter`, with their members.
+    groups: Mutex<HashMap<Arc<str>, Group>>,
+    tree: RwLock<Tree<Feed>>,
+    /// Changes whenever the tree does.
+    generation: AtomicU64,
+    /// What every queue may hold.
+    bounds: Bounds,
+    /// Consumers that never hold publishers.
+    never_hold: Vec<Hold>,
+    /// Sessions that are remembered for clients that are away.
+    max_offline: usize,
+}
+
+struct Connected {
+    publisher: Arc<Publisher>,
+    inbox: Arc<Inbox>,
+}
+
+/// A shared group.
+struct Group {
+    queue: Arc<Queue>,
+    members: usize,
+}
+
+/// What is known of a session.
+pub(super) struct Session {
+    pub(super) client_id: Arc<str>,
+    /// Its own queue, which all its subscriptions that are not shared feed.
+    pub(super) queue: Arc<Queue>,
+    pub(super) state: Mutex<State>,
+}
+
+/// What changes in a session.
+#[derive(Default)]
+pub(super) struct State {
+    /// The connection that has it; 0 is none.
+    connection: u64,
+    /// By the path that was subscribed to, `$share/...` included.
+    pub(super) feeds: HashMap<Arc<str>, Arc<Feed>>,
+    /// Control topics.
+    pub(super) control: BTreeSet<Box<str>>,
+    /// The upstream knows subscriptions that we do not.
+    pub(super) learn: bool,
+    /// When it ends, while nobody has it.
+    ends: Millis,
+}
+
+impl Sessions {
+    pub(super) fn new(bounds: Bounds, never_hold: Vec<Hold>, max_offline: usize) -> Self {
+        Self { bounds, never_hold, max_offline, generation: AtomicU64::new(1), ..Self::default() }
+    }
+
+    /// A number for a new connection.
+    pub(super) fn next(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// A client is connected.
+    pub(super) fn enter(&self, publisher: &Arc<Publisher>, inbox: &Arc<Inbox>) {
+        let connected = Connected { publisher: Arc::clone(publisher), inbox: Arc::clone(inbox) };
+        self.connected.write().insert(inbox.number, connected);
+    }
+
+    /// A client is gone.
+    pub(super) fn leave(&self, inbox: &Arc<Inbox>) {
+        self.connected.write().remove(&inbox.number);
+    }
+
+    /// The publisher with this number, while it is connected.
+    pub(super) fn publisher(&self, number: u64) -> Option<Arc<Publisher>> {
+        self.connected.read().get(&number).map(|connected| Arc::clone(&connected.publisher))
+    }
+
+    /// Wakes all connections.
+    pub(super) fn nudge_all(&self) {
+        let connected = self.connected.read();
+        let all: Vec<_> = connected.values().map(|connected| Arc::clone(&connected.inbox)).collect();
+        drop(connected);
+        all.iter().for_each(|inbox| inbox.nudge());
+    }
+
+    /// The session of a client that the upstream has let in; `present` says that it kept one.
+    pub(super) fn attach(
+        &self,
+        client_id: &Arc<str>,
+        connection: u64,
+        present: bool,
+        now: Millis,
+    ) -> Arc<Session> {
+        let known = self.sessions.lock().get(client_id).cloned();
+        if let Some(session) = known {
+            let mut state = session.state.lock();
+            if present {
+                state.connection = connection;
+                drop(state);
+                // it may just have been forgotten
+                self.sessions.lock().insert(Arc::clone(client_id), Arc::clone(&session));
+                return session;
+            }
+            let old = std::mem::take(&mut *state);
+            drop(state);
+            self.forget(old);
+        }
+        let queue = Arc::new(Queue::new(self.next(), Arc::clone(client_id), None, self.bounds, now));
+        let state = State { connection, learn: present, ..State::default() };
+        let session = Arc::new(Session { client_id: Arc::clone(client_id), queue, state: Mutex::new(state) });
+        self.sessions.lock().insert(Arc::clone(client_id), Arc::clone(&session));
+        session
+    }
+
+    /// A connection gives its session back; after so many seconds the upstream forgets it.
+    pub(super) fn detach(&self, session: &Arc<Session>, connection: u64, expiry: u32, now: Millis) {
+        let mut state = session.state.lock();
+        if state.connection != connection {
+            return;
+        }
+        state.connection = 0;
+        state.ends = if expiry == u32::MAX { Millis::MAX } else { now + u64::from(expiry) * 1000 };
+        drop(state);
+        if expiry == 0 || self.sessions.lock().len() > self.max_offline + self.connected.read().len() {
+            self.end(session);
+        }
+    }
+
+    /// Forgets sessions that have ended.
+    pub(super) fn sweep(&self, now: Millis) {
+        let all: Vec<_> = self.sessions.lock().values().cloned().collect();
+        for session in all {
+            let state = session.state.lock();
+            let over = state.connection == 0 && state.ends <= now;
+            drop(state);
+            if over {
+                self.end(&session);
+            }
+        }
+    }
+
+    /// Notes a subscription that the upstream has accepted; the queue that it feeds.
+    pub(super) fn subscribe(
+        &self,
+        session: &Arc<Session>,
+        filter: &Filter,
+        user: Option<&str>,
+        connection: u64,
+        now: Millis,
+    ) -> Option<Arc<Feed>> {
+        let (group, plain) = topic::parse_subscription(&filter.path)?;
+        let path: Arc<str> = filter.path.as_str().into();
+        let queue = match group {
+            Some(name) => self.group(session, &path, name, now),
+            None => Arc::clone(&session.queue),
+        };
+        queue.subscribed(plain, filter.qos, self.never_holds(group, &session.client_id, user, plain));
+        let not_from = filter.no_local.then_some(connection);
+        let feed = Arc::new(Feed { queue, qos: filter.qos, not_from });
+        session.state.lock().feeds.insert(path, Arc::clone(&feed));
+        self.tree.write().insert(plain, Arc::clone(&feed));
+        self.generation.fetch_add(1, Ordering::Release);
+        Some(feed)
+    }
+
+    /// Notes the end of a subscription.
+    pub(super) fn unsubscribe(&self, session: &Arc<Session>, path: &str) -> Option<Arc<Feed>> {
+        let feed = session.state.lock().feeds.remove(path)?;
+        self.drop_feed(path, &feed);
+        Some(feed)
+    }
+
+    /// The subscriptions that match a topic.
+    pub(super) fn matching(&self, topic: &str) -> Vec<Arc<Feed>> {
+        let mut found = Vec::new();
+        self.tree.read().each_match(topic, |feed| found.push(Arc::clone(feed)));
+        // one message for each queue, with the highest QoS
+        found.sort_by_key(|feed| (feed.queue.number, std::cmp::Reverse(feed.qos)));
+        found.dedup_by_key(|feed| feed.queue.number);
+        found
+    }
+
+    /// A number that is another one after each change of subscriptions.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// How much there is.
+    pub(super) fn levels(&self) -> Levels {
+        let sessions: Vec<_> = self.sessions.lock().values().cloned().collect();
+        let groups: Vec<_> = self.groups.lock().values().map(|group| Arc::clone(&group.queue)).collect();
+        let own = sessions.iter().map(|session| session.queue.waiting()).sum::<u64>();
+        let waiting = own + groups.iter().map(|queue| queue.waiting()).sum::<u64>();
+        let subscriptions = self.tree.read().len();
+        let (sessions, waiting) = (sessions.len(), waiting as usize);
+        Levels { connected: 0, sessions, subscriptions, retained: 0, retained_bytes: 0, waiting }
+    }
+
+    /// A group has many members, so that only rules by filter alone count for it.
+    fn never_holds(&self, group: Option<&str>, client: &str, user: Option<&str>, filter: &str) -> bool {
+        let fits = |pattern: &Option<String>, text: Option<&str>| {
+            pattern.as_ref().is_none_or(|pattern| text.is_some_and(|text| topic::glob(pattern, text)))
+        };
+        let (client, user) = if group.is_some() { (None, None) } else { (Some(client), user) };
+        self.never_hold.iter().any(|hold| {
+            fits(&hold.client, client) && fits(&hold.user, user) && fits(&hold.filter, Some(filter))
+        })
+    }
+
+    fn group(&self, session: &Arc<Session>, path: &Arc<str>, name: &str, now: Millis) -> Arc<Queue> {
+        let known = session.state.lock().feeds.get(path).map(|feed| Arc::clone(&feed.queue));
+        if let Some(queue) = known {
+            return queue;
+        }
+        let mut groups = self.groups.lock();
+        let make = || {
+            let name: Arc<str> = name.into();
+            let queue = Queue::new(self.next(), Arc::clone(&name), Some(name), self.bounds, now);
+            Group { queue: Arc::new(queue), members: 0 }
+        };
+        let group = groups.entry(Arc::clone(path)).or_insert_with(make);
+        group.members += 1;
+        Arc::clone(&group.queue)
+    }
+
+    fn end(&self, session: &Arc<Session>) {
+        let mut sessions = self.sessions.lock();
+        let mut state = session.state.lock();
+        if state.connection != 0 {
+            return;
+        }
+        if sessions.get(&session.client_id).is_some_and(|known| Arc::ptr_eq(known, session)) {
+            sessions.remove(&session.client_id);
+        }
+        let old = std::mem::take(&mut *state);
+        drop((state, sessions));
+        self.forget(old);
+    }
+
+    fn forget(&self, state: State) {
+        for (path, feed) in state.feeds {
+            self.drop_feed(&path, &feed);
+        }
+    }
+
+    /// Takes a subscription out of the tree, unless others of its group still have it.
+    fn drop_feed(&self, path: &str, feed: &Arc<Feed>) {
+        let Some((group, plain)) = topic::parse_subscription(path) else { return };
+        if group.is_some() {
+            let mut groups = self.groups.lock();
+            if let Some(group) = groups.get_mut(path) {
+                group.members = group.members.saturating_sub(1);
+                if group.members > 0 {
+                    return;
+                }
+                groups.remove(path);
+            }
+        }
+        self.tree.write().remove(plain, feed);
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+}

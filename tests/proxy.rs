@@ -1,0 +1,348 @@
+//! Proxy mode with a real Mosquitto behind it: control topics, plugins, and an upstream that fails.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use common::PATIENCE;
+use common::client::Client;
+use common::decode::Packet;
+use common::packet::*;
+use common::property::*;
+use common::server::{Server, Setup, Target, free_address};
+
+fn proxy(name: &str, settings: &[(&'static str, &str)]) -> Server {
+    let settings = settings.iter().map(|(key, value)| (*key, value.to_string())).collect();
+    Server::start(name, &Setup { settings, target: Some(Target::Proxy), ..Setup::default() })
+}
+
+/// A proxy before whatever listens there.
+fn proxy_before(name: &str, upstream: &str) -> Server {
+    let settings = vec![
+        ("mode", "proxy".to_owned()),
+        ("proxy.upstream", upstream.to_owned()),
+        ("proxy.retry_ms", "50".into()),
+        ("proxy.max_retry_ms", "200".into()),
+        ("proxy.timeout_ms", "1000".into()),
+    ];
+    Server::start(name, &Setup { settings, target: Some(Target::ProxyAlone), ..Setup::default() })
+}
+
+fn metric(server: &Server, name: &str) -> f64 {
+    let text = server.get("/metrics");
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name} in {text}")).trim().parse().expect("a number")
+}
+
+fn eventually(what: &str, mut happens: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !happens() {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn log_says(server: &Server, text: &str) {
+    eventually(text, || std::fs::read_to_string(&server.log).unwrap_or_default().contains(text));
+}
+
+/// Control topics are answered here, a SUBSCRIBE with others is split, and the answers are put together.
+#[test]
+fn control_topics_never_reach_the_upstream() {
+    let server = proxy("control", &[("plugins", r#"["access","overload"]"#)]);
+    let upstream = server.upstream.as_ref().expect("a broker");
+    let mut spy = upstream.client(Version::V5);
+    spy.subscribe("$tide/#", 0);
+    for version in [Version::V311, Version::V5] {
+        let mut client = server.client(version);
+        let id = client.packet_id();
+        let mixed = Subscribe::new(id, &[("a/b", 1), ("$tide/v1/rate", 1), ("bad/#/x", 0), ("c", 2)]);
+        let bad = if version == Version::V5 { 0x8F } else { 0x80 };
+        assert_eq!(client.subscribe_with(&mixed).codes, [1, 0, bad, 2]);
+        assert_eq!(client.try_subscribe("$tide/v1/load", 0), [0]);
+        client.publish(Publish::new("a/b", "hello").qos(1));
+        assert_eq!(client.receive().text(), "hello");
+        let code = client.publish(Publish::new("$tide/v1/rate", "forged").qos(1));
+        assert_eq!(code, if version == Version::V5 { 0x87 } else { 0 }, "nobody may publish there");
+        let code = client.publish(Publish::new("$tide/v1/rate", "forged").qos(2));
+        assert_eq!(code, if version == Version::V5 { 0x87 } else { 0 });
+        let ended = client.unsubscribe(&["a/b", "$tide/v1/rate"]);
+        if version == Version::V5 {
+            assert_eq!(ended.codes, [0, 0]);
+        }
+        client.expect_nothing();
+    }
+    spy.expect_nothing();
+}
+
+/// A check is answered by the plugin, on a topic that the upstream never sees.
+#[test]
+fn checks_are_answered_here() {
+    let server = proxy("checks", &[("plugins", r#"["access","check"]"#)]);
+    let mut client = server.connect(&Connect::v5("asker"));
+    client.subscribe("room/+/temp", 0);
+    client.subscribe("$tide/v1/update/asker", 0);
+    server.client(Version::V5).publish(Publish::new("room/1/temp", "21").qos(1));
+    assert_eq!(client.receive().text(), "21");
+    let check = r#"{"v":1,"id":17,"filters":[{"filter":"room/+/temp","since":{"room/1/temp":0}}],"max":10}"#;
+    assert_eq!(client.publish(Publish::new("$tide/v1/check/asker", check).qos(1)), 0);
+    let answer = client.receive();
+    assert_eq!(answer.topic, "$tide/v1/update/asker");
+    assert!(answer.text().contains(r#""id":17"#), "{}", answer.text());
+    assert_eq!(client.publish(Publish::new("$tide/v1/check/another", check).qos(1)), 0x87);
+}
+
+/// Rules hold in the proxy, whatever the upstream would allow.
+#[test]
+fn rules_hold_before_the_upstream() {
+    let rules = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("proxy.rules");
+    std::fs::write(&rules, "deny everyone any secret/#\neveryone any #\n").expect("a file");
+    let server = proxy("rules", &[("access.rules", &rules.display().to_string())]);
+    let mut client = server.client(Version::V5);
+    let id = client.packet_id();
+    let subscribe = Subscribe::new(id, &[("secret/x", 1), ("open/x", 1)]);
+    let codes = client.subscribe_with(&subscribe).codes;
+    assert!(codes[0] >= 0x80 && codes[1] == 1, "{codes:02x?}");
+    assert!(client.publish(Publish::new("secret/x", "no").qos(1)) >= 0x80);
+    assert_eq!(client.publish(Publish::new("open/x", "yes").qos(2)), 0);
+    assert_eq!(client.receive().text(), "yes");
+    // an alias that was introduced by a message that went nowhere still works
+    client.send(&Publish::new("secret/y", "no").with(short(0x23, 1)));
+    client.send(&Publish::new("open/x", "named").with(short(0x23, 2)));
+    client.send(&Publish::new("", "by number").with(short(0x23, 2)));
+    assert_eq!([client.receive().text(), client.receive().text()], ["named", "by number"]);
+    let refused = server.attempt(&Connect::v5("w").will(Will::new("secret/w", "gone")));
+    assert!(refused.connack.code >= 0x80);
+}
+
+/// What a client sends is malformed: it is told why, and the upstream publishes its will.
+#[test]
+fn a_malformed_packet_closes_that_client() {
+    let server = proxy("malformed", &[]);
+    let mut witness = server.client(Version::V5);
+    witness.subscribe("last/words", 1);
+    let mut client = server.connect(&Connect::v5("bad").will(Will::new("last/words", "gone").qos(1)));
+    client.send(&Publish::new("t", "fine").qos(1).id(1));
+    client.expect_ack(Kind::Puback, 1);
+    client.send(&[0x36, 3, 0, 1, b't'][..]);
+    client.expect_closed(&[0x81]);
+    assert_eq!(witness.receive().text(), "gone");
+    assert!(metric(&server, "tidegate_protocol_errors_total") >= 1.0);
+}
+
+/// A client that is not told its identifier by itself gets one, and it is the same here and upstream.
+#[test]
+fn a_client_without_an_identifier_gets_one() {
+    let server = proxy("nameless", &[]);
+    let client = server.connect(&Connect::v5(""));
+    let assigned =
+        client.connack.properties.iter().find(|(id, _)| *id == 0x12).expect("an identifier").1.clone();
+    assert!(format!("{assigned:?}").contains("tide-"), "{assigned:?}");
+}
+
+/// The upstream is not there: clients are told so, and served as soon as it is.
+#[test]
+fn an_upstream_that_comes_late() {
+    let address = free_address();
+    let server = proxy_before("late", &address.to_string());
+    for (version, code) in [(Version::V311, 3), (Version::V5, 0x88)] {
+        let refused = server.attempt(&Connect::new(version, "early"));
+        assert_eq!(refused.connack.code, code);
+    }
+    log_says(&server, "the upstream cannot be used");
+    assert!(metric(&server, "tidegate_upstream_unavailable_total") >= 2.0);
+    assert_eq!(metric(&server, "tidegate_upstreams_usable"), 0.0);
+    let _broker = Scripted::start(address, vec![], Then::Serve);
+    eventually("clients are let in", || server.attempt(&Connect::v311("late")).connack.code == 0);
+    log_says(&server, "the upstream can be used again");
+    assert_eq!(metric(&server, "tidegate_upstreams_usable"), 1.0);
+}
+
+/// The upstream closes, in the middle of a packet or not, or sends nonsense: both sides are closed, counted and logged.
+#[test]
+fn an_upstream_that_misbehaves() {
+    for (name, bytes, said, counted) in [
+        ("cut", &[0x30, 9, 0, 1][..], "the upstream closed the connection", "tidegate_upstream_lost_total"),
+        ("garbage", b"HTTP/1.1 400 Bad Request\r\n", "what is not MQTT", "tidegate_upstream_nonsense_total"),
+        ("huge", &[0x30, 0xFF, 0xFF, 0xFF, 0x7F], "what is not MQTT", "tidegate_upstream_nonsense_total"),
+        ("second", &[0x20, 3, 0, 0, 0], "what is not MQTT", "tidegate_upstream_nonsense_total"),
+    ] {
+        let address = free_address();
+        let broker = Scripted::start(address, bytes.to_vec(), Then::Close);
+        let server = proxy_before(name, &address.to_string());
+        let mut client = server.connect(&Connect::v5("c"));
+        client.expect_end();
+        log_says(&server, said);
+        assert!(metric(&server, counted) >= 1.0, "{name}");
+        broker.behave();
+        eventually("clients are served again", || {
+            let client = server.attempt(&Connect::v311("d"));
+            client.connack.code == 0
+        });
+    }
+}
+
+/// The upstream is gone for good: MQTT 5 clients are told that the server shuts down.
+#[test]
+fn an_upstream_that_goes_away() {
+    let mut server = proxy("gone", &[("proxy.retry_ms", "50"), ("proxy.max_retry_ms", "200")]);
+    let mut clients: Vec<_> = (0..40).map(|_| server.client(Version::V5)).collect();
+    let mut old = server.client(Version::V311);
+    drop(server.upstream.take());
+    for client in &mut clients {
+        client.expect_closed(&[0x8B]);
+    }
+    old.expect_end();
+    let refused = server.attempt(&Connect::v5("c"));
+    assert_eq!(refused.connack.code, 0x88);
+    assert!(metric(&server, "tidegate_upstream_lost_total") >= 41.0);
+}
+
+/// An upstream that answers nothing is given up after a while, and the next address is used.
+#[test]
+fn the_next_address_is_used() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a socket");
+    let (closed, good) = (free_address(), free_address());
+    let _broker = Scripted::start(good, vec![], Then::Serve);
+    let all = format!("{closed}, {}, {good}", silent.local_addr().expect("an address"));
+    let server = proxy_before("next", &all);
+    let client = server.connect(&Connect::v5("c"));
+    drop(client);
+    log_says(&server, "no answer in time");
+    assert!(metric(&server, "tidegate_upstream_failures_total") >= 2.0);
+}
+
+/// The gateway stops: clients are told, and it ends.
+#[test]
+fn draining_tells_the_clients() {
+    let server = proxy("drain", &[]);
+    let mut new = server.client(Version::V5);
+    let mut old = server.client(Version::V311);
+    server.signal("TERM");
+    new.expect_closed(&[0x8B]);
+    old.expect_end();
+    eventually("it ends", || !server.runs());
+}
+
+/// A slow consumer makes neither the proxy nor its publisher's connection grow.
+#[test]
+fn a_slow_client_does_not_make_the_proxy_grow() {
+    let server = proxy("slow", &[]);
+    let mut consumer = server.client(Version::V311);
+    consumer.subscribe("big", 0);
+    let before = server.resident_kb();
+    let mut publisher = server.client(Version::V311);
+    let payload = vec![b'x'; 100_000];
+    for _ in 0..400 {
+        publisher.send(&Publish::new("big", payload.clone()));
+    }
+    publisher.ping();
+    let grown = server.resident_kb().saturating_sub(before);
+    assert!(grown < 20_000, "{grown} kB for a consumer that reads nothing");
+}
+
+/// What a scripted broker does after its CONNACK.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Then {
+    Close,
+    Serve,
+}
+
+/// A broker that accepts everybody, sends these bytes, and closes or answers pings.
+struct Scripted {
+    behaves: std::sync::Arc<std::sync::atomic::AtomicBool>,
+}
+
+impl Scripted {
+    fn start(address: SocketAddr, bytes: Vec<u8>, then: Then) -> Self {
+        let listener = TcpListener::bind(address).expect("the address");
+        let behaves = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(then == Then::Serve));
+        let shared = behaves.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let (bytes, behaves) = (bytes.clone(), shared.clone());
+                std::thread::spawn(move || serve(stream, &bytes, &behaves));
+            }
+        });
+        Self { behaves }
+    }
+
+    fn behave(&self) {
+        self.behaves.store(true, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+fn serve(mut stream: TcpStream, bytes: &[u8], behaves: &std::sync::atomic::AtomicBool) {
+    let mut connect = [0; 1024];
+    let Ok(count) = stream.read(&mut connect) else { return };
+    if count < 9 {
+        return;
+    }
+    let v5 = connect[8] == 5;
+    let connack: &[u8] = if v5 { &[0x20, 3, 0, 0, 0] } else { &[0x20, 2, 0, 0] };
+    if stream.write_all(connack).is_err() {
+        return;
+    }
+    if !behaves.load(std::sync::atomic::Ordering::SeqCst) {
+        let _ = stream.write_all(bytes);
+        return;
+    }
+    while stream.read(&mut connect).is_ok_and(|count| count > 0) {}
+}
+
+/// A raw look at what a client gets: nothing but whole packets.
+#[test]
+fn packets_stay_whole() {
+    let server = proxy("whole", &[]);
+    let mut consumer = server.client(Version::V5);
+    consumer.subscribe("t", 1);
+    let mut publisher = server.client(Version::V5);
+    for size in [0, 1, 120, 16_000, 70_000, 300_000] {
+        publisher.publish(Publish::new("t", vec![b'y'; size]).qos(1));
+        let Packet::Publish(publish) = consumer.recv() else { panic!("a message") };
+        assert_eq!(publish.payload.len(), size);
+        consumer.acknowledge(&publish);
+    }
+    let _: &Client = &consumer;
+}
+
+/// Publishers that do not listen are held to what the consumer can take: nothing is lost, and nothing waits for long.
+#[test]
+fn a_flood_is_held_before_the_upstream() {
+    let server = proxy("flood", &[("plugins", r#"["access","overload","gate"]"#), ("gate.grace_ms", "200")]);
+    let mut consumer = server.connect(&Connect::v5("worker"));
+    consumer.subscribe("work/#", 1);
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let accepted = std::sync::atomic::AtomicU64::new(0);
+    let relaxed = std::sync::atomic::Ordering::Relaxed;
+    std::thread::scope(|scope| {
+        for index in 0..4 {
+            let mut publisher = server.connect(&Connect::v311(&format!("deaf-{index}")));
+            let (over, accepted) = (&over, &accepted);
+            scope.spawn(move || {
+                while !over.load(relaxed) {
+                    publisher.publish(Publish::new(&format!("work/{index}"), "load").qos(1));
+                    accepted.fetch_add(1, relaxed);
+                }
+            });
+        }
+        let deadline = Instant::now() + PATIENCE;
+        let (mut taken, mut waiting) = (0, u64::MAX);
+        // 200 messages a second, until the queue is short while the flood goes on
+        while Instant::now() < deadline && !(taken > 1_000 && waiting < 100) {
+            consumer.receive();
+            taken += 1;
+            std::thread::sleep(Duration::from_millis(5));
+            waiting = accepted.load(relaxed) - taken;
+        }
+        over.store(true, relaxed);
+        // nobody is held for a consumer that is gone, so that the publishers can end
+        drop(consumer);
+        assert!(waiting < 100, "{waiting} messages wait after {taken}");
+        assert!(metric(&server, "tidegate_messages_published_total") > 1_000.0);
+    });
+}
