@@ -1,6 +1,7 @@
 //! A device that publishes: at its own pace (open loop) or as fast as it is let (closed loop).
 
 mod blame;
+mod gaps;
 mod pace;
 mod packets;
 mod traffic;
@@ -11,6 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use tidegate_control::random::{Random, Seeded};
 
 use self::blame::Blame;
+pub use self::gaps::Gaps;
 use self::pace::Schedule;
 use self::packets::{Template, Window};
 use crate::backoff;
@@ -47,6 +49,10 @@ pub struct Done {
     pub flows: (u32, Vec<Sending>),
     /// What was due and never sent.
     pub unsent: Vec<Unsent>,
+    /// Messages accepted in the measured part.
+    pub measured: u64,
+    /// The times between its messages in the measured part.
+    pub gaps: Gaps,
 }
 
 /// What became of the messages of one flow, as its device knows it.
@@ -86,6 +92,8 @@ pub struct Device {
     announced: u64,
     sent: u64,
     accepted_count: u64,
+    measured: u64,
+    gaps: Gaps,
     refused: u64,
 }
 
@@ -124,6 +132,8 @@ impl Device {
             turn: 0,
             sent: 0,
             accepted_count: 0,
+            measured: 0,
+            gaps: Gaps::default(),
             refused: 0,
             class,
             settings,
@@ -160,6 +170,8 @@ impl Device {
             refused: self.refused,
             flows: (self.first_flow, self.flows),
             unsent: self.unsent,
+            measured: self.measured,
+            gaps: self.gaps,
         }
     }
 

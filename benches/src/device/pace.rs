@@ -32,11 +32,13 @@ impl Device {
             self.blame.hold(self.batch_at);
         }
         self.blame.release(now);
+        let measured = self.world.measured();
         let (mut count, mut first, mut room) = (0, None, true);
         while room {
             let Some(intended) = self.next_intended(now) else { break };
             first.get_or_insert(intended);
             self.put(link, intended);
+            self.gaps.send(now, &measured);
             count += 1;
             room = link.output.len() < BATCH && (self.settings.qos == 0 || self.window.has_room());
         }
@@ -70,6 +72,7 @@ impl Device {
 
     /// Ends the schedule: what was due until now is not sent any more. `held` if the broker is the reason.
     pub(super) fn leave_off(&mut self, held: bool) {
+        self.gaps.pause();
         let Some(schedule) = self.schedule.take() else { return };
         let now = self.world.clock.now();
         let until = now.min(self.world.measured_until.load(Relaxed));

@@ -24,6 +24,9 @@ pub const BUILT_IN: [(&str, &str); 8] = [
     ("reconnect-herd", include_str!("../../scenarios/reconnect-herd.toml")),
 ];
 
+/// What a study calls the file without a variant.
+pub const BASE: &str = "base";
+
 /// Bytes of a file at most.
 const LONGEST_FILE: u64 = 1_000_000;
 
@@ -92,6 +95,18 @@ impl Scenario {
         Ok(Loaded { scenario, text })
     }
 
+    /// Reads and checks a scenario with all variants that a study of it runs.
+    pub fn load_study(name: &str) -> Result<Vec<(String, Loaded)>, ScenarioError> {
+        let (file, text) = read(name)?;
+        let base = Self::parse(&file, &text, None)?;
+        let one = |variant: Option<String>| {
+            let scenario = Self::parse(&file, &text, variant.as_deref())?;
+            let label = variant.unwrap_or_else(|| BASE.to_owned());
+            Ok((label, Loaded { scenario, text: text.clone() }))
+        };
+        base.columns().into_iter().map(one).collect()
+    }
+
     /// Checks the text of a file.
     pub fn parse(file: &str, text: &str, variant: Option<&str>) -> Result<Self, ScenarioError> {
         let refused = |error: toml::de::Error| ScenarioError::Parse {
@@ -123,6 +138,13 @@ impl Scenario {
             }
             _ => scenario.check(file).map(|()| scenario),
         }
+    }
+
+    /// The variants that a study runs, in the order of its columns, as arguments of [`Scenario::parse`].
+    pub fn columns(&self) -> Vec<Option<String>> {
+        let all = || std::iter::once(BASE.to_owned()).chain(self.variants.keys().cloned()).collect();
+        let names: Vec<String> = if self.study.is_empty() { all() } else { self.study.clone() };
+        names.into_iter().map(|name| (name != BASE).then_some(name)).collect()
     }
 
     /// How many devices of patterned classes are there over time.
