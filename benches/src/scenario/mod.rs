@@ -13,7 +13,7 @@ pub use settings::{
 use tidegate::sim::pattern::Pattern;
 
 /// The scenarios that are part of the program.
-pub const BUILT_IN: [(&str, &str); 8] = [
+pub const BUILT_IN: [(&str, &str); 11] = [
     ("fan-in", include_str!("../../scenarios/fan-in.toml")),
     ("fan-out", include_str!("../../scenarios/fan-out.toml")),
     ("point-to-point", include_str!("../../scenarios/point-to-point.toml")),
@@ -21,6 +21,9 @@ pub const BUILT_IN: [(&str, &str); 8] = [
     ("connections-10k", include_str!("../../scenarios/connections-10k.toml")),
     ("flood", include_str!("../../scenarios/flood.toml")),
     ("slow-consumer", include_str!("../../scenarios/slow-consumer.toml")),
+    ("case-study-002", include_str!("../../scenarios/case-study-002.toml")),
+    ("flash-crowd", include_str!("../../scenarios/flash-crowd.toml")),
+    ("capacity-steps", include_str!("../../scenarios/capacity-steps.toml")),
     ("reconnect-herd", include_str!("../../scenarios/reconnect-herd.toml")),
 ];
 
@@ -167,6 +170,10 @@ impl Scenario {
             base.remove("workload");
         }
         merge(&mut base, &self.variants[name]);
+        // An empty band takes away the one of the file.
+        if let Some(toml::Value::Table(expect)) = base.get_mut("expect") {
+            expect.retain(|_, band| band.as_array().is_none_or(|band| !band.is_empty()));
+        }
         let full = format!("{}@{name}", self.name);
         base.insert("name".to_owned(), full.into());
         base.try_into()
