@@ -25,7 +25,7 @@ impl Acks {
         if number < self.next {
             return;
         }
-        if !self.marks.last().is_some_and(|(_, mark)| at < mark.saturating_add(self.grain)) {
+        if self.marks.last().is_none_or(|(_, mark)| at >= mark.saturating_add(self.grain)) {
             self.marks.push((self.next, at));
         }
         self.next = number + 1;
@@ -88,13 +88,9 @@ mod tests {
         acks.push(2, 10 * MILLI);
         acks.push(7, 20 * MILLI);
         acks.push(4, 30 * MILLI);
-        assert_eq!([0, 2, 3, 4, 7, 8].map(|number| acks.of(number).map(|at| at / MILLI)), [
-            Some(10),
-            Some(10),
-            Some(20),
-            Some(20),
-            Some(20),
-            None
-        ]);
+        assert_eq!(
+            [0, 2, 3, 4, 7, 8].map(|number| acks.of(number).map(|at| at / MILLI)),
+            [Some(10), Some(10), Some(20), Some(20), Some(20), None]
+        );
     }
 }

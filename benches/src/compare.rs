@@ -44,7 +44,8 @@ pub struct Column<'a> {
 /// begins changes from repetition to repetition. The bands of a scenario hold for the first broker.
 pub async fn compare(scenarios: &[Loaded], kinds: &[Kind], runs: u32, tell: &mut dyn FnMut(&str)) -> Outcome {
     let columns = |loaded| {
-        let column = move |(at, kind): (usize, &Kind)| Column { loaded, kind: *kind, variant: "", judged: at == 0 };
+        let column =
+            move |(at, kind): (usize, &Kind)| Column { loaded, kind: *kind, variant: "", judged: at == 0 };
         kinds.iter().enumerate().map(column).collect::<Vec<_>>()
     };
     let tables: Vec<Vec<Column<'_>>> = scenarios.iter().map(columns).collect();
@@ -250,6 +251,7 @@ mod tests {
     #[test]
     fn what_is_cut_short_or_outside_of_its_band_is_a_failure() {
         let mut loaded = Scenario::load("flood").unwrap();
+        loaded.scenario.expect.clear();
         loaded.scenario.expect.insert("lost".to_owned(), [0.0, 0.0]);
         loaded.scenario.expect.insert("p99".to_owned(), [0.0, 5.0]);
         let broker = Broker { name: "b".to_owned(), ..Broker::default() };

@@ -147,7 +147,15 @@ impl Kind {
             address: address.to_string(),
         };
         let (pid, authorities, admin) = (Some(peer.pid()), prepared.authorities, prepared.admin);
-        Ok(Target { address, host: "localhost".to_owned(), broker, pid, authorities, admin, peer: Some(peer) })
+        Ok(Target {
+            address,
+            host: "localhost".to_owned(),
+            broker,
+            pid,
+            authorities,
+            admin,
+            peer: Some(peer),
+        })
     }
 
     async fn version(self, program: &Path) -> String {

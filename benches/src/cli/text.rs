@@ -88,7 +88,8 @@ fn control(text: &mut String, run: &Run) -> std::fmt::Result {
         ("settled after", "settle"),
         ("swing", "swing"),
     ];
-    let known = names.iter().filter_map(|(words, name)| Some(format!("{words} {}", precise(value(run, name)?))));
+    let known =
+        names.iter().filter_map(|(words, name)| Some(format!("{words} {}", precise(value(run, name)?))));
     let known: Vec<String> = known.collect();
     // Without a limit the rest says little.
     if run.control.limit.is_none() { Ok(()) } else { writeln!(text, "control     {}", known.join(", ")) }
@@ -131,7 +132,8 @@ pub(super) fn comparison(comparison: &Comparison) -> String {
     for part in &comparison.scenarios {
         let _ = writeln!(text, "\n{}: {}", part.scenario, part.about);
         let shown = ["sent", "accepted", "delivered", "p50", "p99", "lost_share", "waiting", "cpu", "rss"];
-        let measures: Vec<_> = MEASURES.iter().filter(|measure| shown.contains(&measure.name.as_ref())).collect();
+        let measures: Vec<_> =
+            MEASURES.iter().filter(|measure| shown.contains(&measure.name.as_ref())).collect();
         let mut rows = vec![
             std::iter::once("median [range]".to_owned())
                 .chain(
@@ -143,7 +145,9 @@ pub(super) fn comparison(comparison: &Comparison) -> String {
                 .collect::<Vec<_>>(),
         ];
         rows.extend(
-            part.brokers.iter().map(|broker| row(broker, measures.iter().map(|measure| measure.name.as_ref()))),
+            part.brokers
+                .iter()
+                .map(|broker| row(broker, measures.iter().map(|measure| measure.name.as_ref()))),
         );
         align(&mut text, &rows);
         say_notes(&mut text, part);
@@ -155,9 +159,8 @@ pub(super) fn comparison(comparison: &Comparison) -> String {
 /// Rows with their columns one below the other.
 fn align(text: &mut String, rows: &[Vec<String>]) {
     let columns = rows.first().map_or(0, Vec::len);
-    let widths: Vec<usize> = (0..columns)
-        .map(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0))
-        .collect();
+    let widths: Vec<usize> =
+        (0..columns).map(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0)).collect();
     for row in rows {
         let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}"));
         let _ = writeln!(text, "  {}", cells.collect::<Vec<_>>().join("  "));

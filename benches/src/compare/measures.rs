@@ -115,7 +115,8 @@ const CLASS_MEASURES: [(&str, &str, &str, Better, OfClass); 8] = [
 /// All figures of these runs, those of each class included if there are several.
 pub fn measures_of<'a>(runs: impl Iterator<Item = &'a Run>) -> Vec<Measure> {
     let most = runs.max_by_key(|run| run.classes.len());
-    let names: Vec<&str> = most.iter().flat_map(|run| &run.classes).map(|class| class.name.as_str()).collect();
+    let names: Vec<&str> =
+        most.iter().flat_map(|run| &run.classes).map(|class| class.name.as_str()).collect();
     let classes = if names.len() > 1 { of_classes(&names) } else { Vec::new() };
     MEASURES.iter().cloned().chain(classes).collect()
 }
@@ -219,7 +220,10 @@ mod tests {
         let totals = Totals { disconnects: 3, unsent: 4, ..Totals::default() };
         let run = Run { control, rates, totals, duration: 10.0, ..Run::default() };
         let of = |name: &str| value(&run, name);
-        assert_eq!((of("processed"), of("processed_share"), of("delivered_share")), (Some(400.0), Some(0.8), Some(0.5)));
+        assert_eq!(
+            (of("processed"), of("processed_share"), of("delivered_share")),
+            (Some(400.0), Some(0.8), Some(0.5))
+        );
         assert_eq!((of("disconnects"), of("unsent")), (Some(3.0), Some(4.0)));
         assert_eq!((of("queue_wait_p99"), of("settle"), of("nonsense")), (None, None, None));
         assert_eq!(value(&Run::default(), "processed_share"), None);

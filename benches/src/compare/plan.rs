@@ -101,12 +101,12 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_comparison_takes_under_a_quarter_of_an_hour() {
+    fn the_whole_comparison_takes_under_twenty_minutes() {
         let scenarios = ["fan-in", "fan-out", "shared", "flood", "slow-consumer"].map(loaded);
         // Brokers that are not installed take no time here, so the longest is counted for four of them.
         let one = Plan::new(scenarios.iter().map(|one| (one, Kind::Rumqttd)), 3);
         assert_eq!(one.runs, 15, "rumqttd is part of this program");
-        assert!(4.0 * one.longest() < 15.0 * 60.0, "{} s", 4.0 * one.longest());
+        assert!(4.0 * one.longest() < 20.0 * 60.0, "{} s", 4.0 * one.longest());
     }
 
     #[test]

@@ -93,7 +93,8 @@ impl Device {
                 until,
             });
         }
-        if held {
+        // Room that came a moment ago does not excuse who made it wait before.
+        if self.window.was_full() || held {
             self.blame.hold(self.batch_at);
         }
         self.confess(count, schedule.due, until);

@@ -61,12 +61,12 @@ impl Device {
                         advice.on_ack(rate, now);
                     }
                     let answer = self.window.answer(packet.kind(), ack.id, ack.reason);
-                    if let Some((turn, number)) = answer.accepted {
-                        if self.accept(turn, number) {
-                            accepted += 1;
-                            let flow = (self.first_flow + turn) as usize;
-                            self.world.acks[flow].lock().push(number, now);
-                        }
+                    if let Some((turn, number)) = answer.accepted
+                        && self.accept(turn, number)
+                    {
+                        accepted += 1;
+                        let flow = (self.first_flow + turn) as usize;
+                        self.world.acks[flow].lock().push(number, now);
                     }
                     if let Some((turn, number)) = answer.refused {
                         self.flows[turn as usize].refused.insert(number);

@@ -36,7 +36,7 @@ pub fn behind(part: &ScenarioComparison) -> String {
 /// What nobody knows, and what never happened, needs no row; but that nothing was lost is worth one.
 fn is_worth_a_row(part: &ScenarioComparison, measure: &Measure) -> bool {
     let mut known = part.brokers.iter().filter_map(|result| result.measures.get(measure.name.as_ref()));
-    known.any(|summary| summary.high != 0.0 || measure.name == "lost")
+    known.any(|summary| summary.high != 0.0 || !words::is_counted(measure) || measure.name == "lost")
 }
 
 fn cell(part: &ScenarioComparison, result: &BrokerResult, measure: &Measure) -> String {
@@ -48,5 +48,52 @@ fn cell(part: &ScenarioComparison, result: &BrokerResult, measure: &Measure) -> 
     match words::reference(part, &result.broker, measure) {
         Some(reference) => format!("{ours} ({reference})"),
         None => ours,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::compare::summarise;
+    use crate::record::{Broker, Control, Rates, Reference, Run, Totals};
+
+    fn result(variant: &str, delivered: [f64; 2]) -> BrokerResult {
+        let broker = Broker { name: "tidegate".to_owned(), variant: variant.to_owned(), ..Broker::default() };
+        let run = |delivered: f64| Run {
+            broker: broker.clone(),
+            duration: 10.0,
+            rates: Rates { delivered, ..Rates::default() },
+            totals: Totals { sent: 5, delivered: 5, expected: 5, ..Totals::default() },
+            control: Control { mean_depth: Some(7.0), settle: Some(0.0), ..Control::default() },
+            ..Run::default()
+        };
+        let runs = delivered.map(run).to_vec();
+        BrokerResult { broker, measures: summarise(&runs, None), runs }
+    }
+
+    #[test]
+    fn a_row_for_each_measure_with_the_figures_from_elsewhere_beside_ours() {
+        let values = BTreeMap::from([("with".to_owned(), BTreeMap::from([("mean_depth".to_owned(), 6.5)]))]);
+        let reference = Reference { name: "paper".to_owned(), about: String::new(), values };
+        let brokers = vec![result("without", [10.0, 20.0]), result("with", [30.0, 30.0])];
+        let part =
+            ScenarioComparison { brokers, reference: Some(reference), ..ScenarioComparison::default() };
+        let rows = rows(&part);
+        let row = |name: &str| rows.iter().find(|row| row[0].starts_with(name)).map(|row| row[1..].to_vec());
+        assert_eq!(rows[0], ["", "without", "with"]);
+        assert_eq!(row("delivered, /s").unwrap(), ["15 [10 to 20]", "30"]);
+        assert_eq!(row("mean queue length").unwrap(), ["7", "7 (paper: 6.5)"]);
+        assert_eq!(row("messages lost").unwrap(), ["none", "none"]);
+        assert_eq!(row("time to settle").unwrap(), ["0", "0"], "at once is not never");
+        assert_eq!(
+            (row("duplicates"), row("swing")),
+            (None, None),
+            "what never happened, and what nobody knows"
+        );
+        assert!(behind(&part).contains("2 runs"));
     }
 }

@@ -80,7 +80,10 @@ fn scenario(out: &mut String, part: &ScenarioComparison) {
 /// A row for each measure, a column for each variant.
 fn variants(out: &mut String, part: &ScenarioComparison) {
     for (index, row) in grid::rows(part).into_iter().enumerate() {
-        put(out, format_args!("| {} |\n", row.iter().map(|cell| plain(cell)).collect::<Vec<_>>().join(" | ")));
+        put(
+            out,
+            format_args!("| {} |\n", row.iter().map(|cell| plain(cell)).collect::<Vec<_>>().join(" | ")),
+        );
         if index == 0 {
             put(out, format_args!("|---|{}\n", "---:|".repeat(row.len() - 1)));
         }

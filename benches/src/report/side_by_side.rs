@@ -232,7 +232,10 @@ fn figures_row(out: &mut String, measure: &Measure, part: &ScenarioComparison, f
     }
     out.push_str("</th>");
     let never = |result: &BrokerResult| {
-        result.measures.get(measure.name.as_ref()).is_some_and(|summary| words::median(measure, summary) == "none")
+        result
+            .measures
+            .get(measure.name.as_ref())
+            .is_some_and(|summary| words::median(measure, summary) == "none")
     };
     let known = |result: &BrokerResult| words::known(measure, &result.runs).is_none();
     if part.brokers.len() > 1 && part.brokers.iter().all(|result| never(result) && known(result)) {

@@ -56,10 +56,14 @@ const COUNTED: [&str; 11] = [
     "failed_connects",
 ];
 
+/// Whether it is one of those that are counted and best never seen.
+pub fn is_counted(measure: &Measure) -> bool {
+    COUNTED.contains(&measure.name.as_ref())
+}
+
 /// The median, or `none` of something that is counted and was never seen.
 pub fn median(measure: &Measure, summary: &Summary) -> String {
-    let counted = COUNTED.contains(&measure.name.as_ref());
-    if counted && summary.high == 0.0 { "none".to_owned() } else { figure(summary.median) }
+    if is_counted(measure) && summary.high == 0.0 { "none".to_owned() } else { figure(summary.median) }
 }
 
 /// The range of repetitions, if there is one.
@@ -216,6 +220,8 @@ pub fn finding(runs: &[Run]) -> Finding {
     };
     let (good, short, long) = if runs.is_empty() {
         (false, "no result".to_owned(), "No run gave a result.".to_owned())
+    } else if wrong.is_empty() && totals.sent == 0 && totals.expected == 0 {
+        (true, "nothing sent".to_owned(), format!("{behind}nothing was sent."))
     } else if wrong.is_empty() {
         let long = format!("{behind}every accepted message was delivered once and in order{refused}.");
         (true, "nothing lost".to_owned(), long)
@@ -369,6 +375,16 @@ mod tests {
     }
 
     #[test]
+    fn nothing_delivered_is_bad_only_if_something_was_sent() {
+        let silent = Run::default();
+        let found = finding(std::slice::from_ref(&silent));
+        assert_eq!((found.good, found.long.as_str()), (true, "Nothing was sent."));
+        let totals = Totals { sent: 5, ..Totals::default() };
+        let found = finding(&[Run { totals, ..silent }]);
+        assert!(!found.good && found.short == "nothing was delivered", "{found:?}");
+    }
+
+    #[test]
     fn one_bad_run_spoils_the_finding() {
         assert!(finding(&[run(0, 0), run(0, 0)]).good);
         let bad = finding(&[run(0, 0), run(50, 3)]);
@@ -380,7 +396,8 @@ mod tests {
     #[test]
     fn no_result_and_no_check_are_no_praise() {
         assert!(!finding(&[]).good);
-        assert!(!finding(&[Run::default()]).good, "nothing delivered");
+        let totals = Totals { sent: 1, ..Totals::default() };
+        assert!(!finding(&[Run { totals, ..Run::default() }]).good, "nothing delivered");
         let note = Note { kind: NoteKind::Check, text: "the list was full".to_owned() };
         assert!(!finding(&[Run { notes: vec![note], ..run(0, 0) }]).good);
         assert!(!finding(&[Run { error: Some("closed".to_owned()), ..run(0, 0) }]).good);

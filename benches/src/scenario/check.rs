@@ -149,7 +149,10 @@ impl Scenario {
         let known = |name: &&String| self.variants.contains_key(*name) || *name == BASE;
         if let Some(name) = self.study.iter().find(|name| !known(name)) {
             let names: Vec<&str> = self.variants.keys().map(String::as_str).collect();
-            return Err(("study".to_owned(), format!("names {name:?}: it must be {BASE} or one of {}", names.join(", "))));
+            return Err((
+                "study".to_owned(),
+                format!("names {name:?}: it must be {BASE} or one of {}", names.join(", ")),
+            ));
         }
         if self.variants.contains_key(BASE) {
             return Err(problem("variant", "can't be called base: that is the file without a variant"));
