@@ -1,7 +1,6 @@
 //! A device that publishes: at its own pace (open loop) or as fast as it is let (closed loop).
 
 mod blame;
-mod gaps;
 mod pace;
 mod packets;
 mod traffic;
@@ -12,7 +11,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use tidegate_control::random::{Random, Seeded};
 
 use self::blame::Blame;
-pub use self::gaps::Gaps;
 use self::pace::Schedule;
 use self::packets::{Template, Window};
 use crate::backoff;
@@ -51,8 +49,6 @@ pub struct Done {
     pub unsent: Vec<Unsent>,
     /// Messages accepted in the measured part.
     pub measured: u64,
-    /// The times between its messages in the measured part.
-    pub gaps: Gaps,
 }
 
 /// What became of the messages of one flow, as its device knows it.
@@ -93,7 +89,8 @@ pub struct Device {
     sent: u64,
     accepted_count: u64,
     measured: u64,
-    gaps: Gaps,
+    /// When it last sent something, unless it paused since.
+    last_sent: Option<Nanos>,
     refused: u64,
 }
 
@@ -133,7 +130,7 @@ impl Device {
             sent: 0,
             accepted_count: 0,
             measured: 0,
-            gaps: Gaps::default(),
+            last_sent: None,
             refused: 0,
             class,
             settings,
@@ -171,7 +168,6 @@ impl Device {
             flows: (self.first_flow, self.flows),
             unsent: self.unsent,
             measured: self.measured,
-            gaps: self.gaps,
         }
     }
 

@@ -13,6 +13,7 @@ pub mod compare;
 mod consumer;
 mod device;
 pub mod follow;
+pub mod gaps;
 pub mod intents;
 pub mod link;
 pub mod peers;

@@ -206,7 +206,7 @@ pub struct Control {
     pub mean_instances: Option<f64>,
     /// Messages that were acknowledged and not begun with, as a mean over time; QoS 1 and 2.
     pub mean_depth: Option<f64>,
-    /// Seconds between two messages of a device, as a mean over the time of all devices.
+    /// Seconds between two messages of a device, as a mean over time of what devices live with at each moment.
     pub mean_interval: Option<f64>,
     /// The longest.
     pub max_interval: Option<f64>,

@@ -22,7 +22,6 @@ use self::sampler::Sampler;
 use self::setup::{probe, route, start_relay, what_it_did};
 use self::supply::Supply;
 use crate::clock::{Clock, Nanos, SECOND};
-use crate::device::{Done, Gaps};
 use crate::peers::Peer;
 use crate::process;
 use crate::record::{Broker, Control, FORMAT, Note, NoteKind, Run};
@@ -185,7 +184,7 @@ impl Experiment {
         result.totals = totals;
         result.classes = classes;
         result.intervals = self.sampler.intervals;
-        result.control = control(&self.supply, &done, result);
+        result.control = control(&self.supply, &self.world, result);
         self.world.clock.close();
     }
 
@@ -299,9 +298,9 @@ fn together(classes: &[Distribution]) -> Distribution {
 }
 
 /// The measured part against what would have been right.
-fn control(supply: &Supply, devices: &[Done], run: &Run) -> Control {
+fn control(supply: &Supply, world: &World, run: &Run) -> Control {
     let settling = Settling::of(&run.intervals, run.duration);
-    let gaps = Gaps::of(devices.iter().map(|device| &device.gaps));
+    let gaps = world.gaps.in_short();
     let waits = run.queue_wait;
     let waited = waits.mean / 1000.0 * waits.count as f64;
     Control {

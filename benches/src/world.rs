@@ -16,6 +16,7 @@ use crate::acks::Acks;
 use crate::check::{Resent, Sent, Stream, matches};
 use crate::clock::{Clock, Nanos, SECOND};
 use crate::codec::{Connack, Connect, Version};
+use crate::gaps::Gaps;
 use crate::link::{ConnectError, Limits, Link};
 use crate::scaler::Told;
 use crate::scenario::Scenario;
@@ -117,6 +118,8 @@ pub struct World {
     pub latencies: Latencies,
     /// From the acknowledgement until a consumer begins.
     pub waits: Latencies,
+    /// The time between messages of devices.
+    pub gaps: Gaps,
     /// When messages of each flow were acknowledged.
     pub acks: Vec<Mutex<Acks>>,
     /// What may be on its way.
@@ -158,6 +161,7 @@ impl World {
             counts: Counts::default(),
             latencies: Latencies::new(scenario.classes.len()),
             waits: Latencies::new(scenario.classes.len()),
+            gaps: Gaps::new(scenario.duration),
             acks: flows.iter().map(|_| Mutex::new(Acks::new(scenario.duration))).collect(),
             sent: Sent::new(flows.len()),
             resent: Resent::default(),

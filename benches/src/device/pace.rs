@@ -32,13 +32,11 @@ impl Device {
             self.blame.hold(self.batch_at);
         }
         self.blame.release(now);
-        let measured = self.world.measured();
         let (mut count, mut first, mut room) = (0, None, true);
         while room {
             let Some(intended) = self.next_intended(now) else { break };
             first.get_or_insert(intended);
             self.put(link, intended);
-            self.gaps.send(now, &measured);
             count += 1;
             room = link.output.len() < BATCH && (self.settings.qos == 0 || self.window.has_room());
         }
@@ -53,6 +51,10 @@ impl Device {
     /// Counts a batch whose first message was meant for this time.
     fn account(&mut self, count: u64, first: Nanos, held: bool, now: Nanos) {
         self.batch_at = now;
+        // Those after the first one follow at once: their gaps take no time.
+        if let Some(last) = self.last_sent.replace(now) {
+            self.world.gaps.add(last, now, &self.world.measured());
+        }
         self.sent += count;
         add(&self.world.counts.sent, count);
         add(&self.world.counts.in_flight, count);
@@ -72,7 +74,7 @@ impl Device {
 
     /// Ends the schedule: what was due until now is not sent any more. `held` if the broker is the reason.
     pub(super) fn leave_off(&mut self, held: bool) {
-        self.gaps.pause();
+        self.last_sent = None;
         let Some(schedule) = self.schedule.take() else { return };
         let now = self.world.clock.now();
         let until = now.min(self.world.measured_until.load(Relaxed));
