@@ -16,7 +16,7 @@ use serde::Serialize;
 use self::output::{Output, print};
 use crate::compare::{self, Outcome};
 use crate::peers::{self, Kind};
-use crate::record::Run;
+use crate::record::{Comparison, Run};
 use crate::run::{Target, interrupt, is_interrupted, run};
 use crate::scenario::{Action, BUILT_IN, Loaded, Scenario};
 use crate::sink::Sink;
@@ -29,6 +29,7 @@ Examples:
   tidegate-bench run mine.toml --json out.json          a scenario of your own, with all figures
   tidegate-bench run flood@qos0 --broker mosquitto      a variant of a scenario, against Mosquitto
   tidegate-bench compare flood,fan-in --with mosquitto,nats,rumqttd --html report.html
+  tidegate-bench study case-study-002 --html report.html   all variants of a scenario side by side
   tidegate-bench list                                   the scenarios that come with the program
   tidegate-bench sink --port 1883 &                     how fast is the generator itself?
   tidegate-bench run flood@qos0 --target 127.0.0.1:1883";
@@ -54,6 +55,8 @@ enum Command {
     Run(RunArgs),
     /// Run scenarios against several brokers in turn
     Compare(CompareArgs),
+    /// Run all variants of a scenario one after another, and put them side by side
+    Study(StudyArgs),
     /// List the scenarios that come with the program
     List,
     /// Take messages and forget them: what the generator can send at most
@@ -69,9 +72,9 @@ struct RunArgs {
     /// A broker that runs already; without it one is started
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "broker")]
     target: Option<String>,
-    /// The broker to start: tidegate, mosquitto, nats, rumqttd
-    #[arg(long, value_name = "NAME", default_value = "tidegate")]
-    broker: String,
+    /// The broker to start: tidegate, mosquitto, nats, rumqttd; unless given the scenario's, or tidegate
+    #[arg(long, value_name = "NAME")]
+    broker: Option<String>,
     /// The target's process, to see what it uses
     #[arg(long, requires = "target")]
     pid: Option<u32>,
@@ -94,6 +97,26 @@ struct CompareArgs {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: u32,
     /// Another seed than the scenarios'
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    #[command(flatten)]
+    outputs: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+struct StudyArgs {
+    /// A name or a file
+    scenario: String,
+    /// Only these variants, with commas between them; `base` is the scenario without a variant
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Brokers that run the first of them too, with commas between them
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    with: Vec<String>,
+    /// How often each variant is run
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    repeat: u32,
+    /// Another seed than the scenario's
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     #[command(flatten)]
@@ -165,6 +188,7 @@ impl Cli {
         match self.command {
             Command::Run(arguments) => run_once(&arguments).await,
             Command::Compare(arguments) => run_compare(&arguments).await,
+            Command::Study(arguments) => run_study(&arguments).await,
             Command::List => list(),
             Command::Sink(arguments) => run_sink(arguments.port).await,
             Command::Rumqttd(arguments) => serve_rumqttd(&arguments),
@@ -190,7 +214,11 @@ async fn run_once(arguments: &RunArgs) -> anyhow::Result<()> {
     let [json, html, markdown] = arguments.outputs.open()?;
     let mut target = match &arguments.target {
         Some(target) => reach(target, arguments.pid, &loaded.scenario).await?,
-        None => Kind::named(&arguments.broker)?.start(&loaded.scenario).await?,
+        None => {
+            let named = arguments.broker.as_deref().map(Kind::named).transpose()?;
+            let kind = named.map_or_else(|| loaded.scenario.broker_kind(), Ok)?;
+            kind.start(&loaded.scenario).await?
+        }
     };
     let result = run(&loaded, &mut target, 1).await;
     if let Some(peer) = target.peer {
@@ -221,22 +249,51 @@ async fn run_compare(arguments: &CompareArgs) -> anyhow::Result<()> {
     }
     // What the comparison is for must be there.
     let program = Kind::Tidegate.program()?;
-    let [json, html, markdown] = arguments.outputs.open()?;
-    let mut tell = |line: &str| {
-        // A comparison that nobody watches is still worth finishing.
-        let _ = writeln!(std::io::stderr(), "{line}");
-    };
-    if cfg!(debug_assertions) || program.components().any(|part| part.as_os_str() == "debug") {
-        tell(NOT_OPTIMISED);
+    let outputs = arguments.outputs.open()?;
+    warn_of_debug_build(&program);
+    let outcome = compare::compare(&scenarios, &kinds, arguments.runs, &mut say).await;
+    write_up(&outcome, outputs, text::comparison)
+}
+
+async fn run_study(arguments: &StudyArgs) -> anyhow::Result<()> {
+    let mut variants = Scenario::load_study(&arguments.scenario)?;
+    if let Some(name) = arguments.only.iter().find(|name| !variants.iter().any(|(known, _)| known == *name)) {
+        let known: Vec<&str> = variants.iter().map(|(name, _)| name.as_str()).collect();
+        bail!("--only {name}: it must be one of {}", known.join(", "));
     }
-    let Outcome { comparison, failures } =
-        compare::compare(&scenarios, &kinds, arguments.runs, &mut tell).await;
-    let quiet = [&json, &html, &markdown].into_iter().any(Output::is_standard);
-    html.write(|| Ok(report::html(&comparison)))?;
-    markdown.write(|| Ok(report::markdown(&comparison)))?;
-    json.write(|| as_json(&comparison))?;
+    variants.retain(|(name, _)| arguments.only.is_empty() || arguments.only.contains(name));
+    if let Some(seed) = arguments.seed {
+        variants.iter_mut().for_each(|(_, loaded)| loaded.scenario.seed = seed);
+    }
+    let with = arguments.with.iter().map(|name| Kind::named(name)).collect::<Result<Vec<_>, _>>()?;
+    let program = Kind::Tidegate.program()?;
+    let outputs = arguments.outputs.open()?;
+    warn_of_debug_build(&program);
+    let outcome = compare::study(&variants, &with, arguments.repeat, &mut say).await?;
+    write_up(&outcome, outputs, text::study)
+}
+
+/// Says something to those who watch; a study that nobody watches is still worth finishing.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+fn warn_of_debug_build(program: &std::path::Path) {
+    if cfg!(debug_assertions) || program.components().any(|part| part.as_os_str() == "debug") {
+        say(NOT_OPTIMISED);
+    }
+}
+
+/// Writes results where they are wanted; what was not as it should be is an error.
+fn write_up(outcome: &Outcome, outputs: [Output; 3], text: fn(&Comparison) -> String) -> anyhow::Result<()> {
+    let Outcome { comparison, failures } = outcome;
+    let quiet = outputs.iter().any(Output::is_standard);
+    let [json, html, markdown] = outputs;
+    html.write(|| Ok(report::html(comparison)))?;
+    markdown.write(|| Ok(report::markdown(comparison)))?;
+    json.write(|| as_json(comparison))?;
     if !quiet {
-        print(&text::comparison(&comparison))?;
+        print(&text(comparison))?;
     }
     if failures.is_empty() { Ok(()) } else { bail!("{}; the results were kept", failures.join("; ")) }
 }

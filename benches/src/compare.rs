@@ -1,82 +1,20 @@
 //! Several brokers side by side: medians, ranges and ratios of repeated runs.
 
+mod measures;
 mod plan;
+mod study;
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+pub use self::measures::{Better, MEASURES, Measure, measure_names, measures_of, value};
 pub use self::plan::Plan;
+pub use self::study::study;
 use crate::peers::{Kind, PeerError};
 use crate::process;
 use crate::record::{BrokerResult, Comparison, FORMAT, Missing, Run, ScenarioComparison, Summary};
 use crate::run::{is_interrupted, run};
 use crate::scenario::{Loaded, Scenario};
-
-/// Whether more is better.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Better {
-    /// More is better.
-    Higher,
-    /// Less is better.
-    Lower,
-}
-
-/// A figure of a run that is compared.
-#[derive(Debug, Clone, Copy)]
-pub struct Measure {
-    /// Its name, the key in `BrokerResult::measures`.
-    pub name: &'static str,
-    /// What it is, as the head of a column.
-    pub title: &'static str,
-    /// Its unit; empty for a bare number.
-    pub unit: &'static str,
-    /// Which way is good.
-    pub better: Better,
-    /// Reads it from a run; none if the run does not know it.
-    pub read: fn(&Run) -> Option<f64>,
-}
-
-/// All figures that are compared.
-pub const MEASURES: [Measure; 14] = [
-    rate("sent", "sent", |run| Some(run.rates.sent)),
-    rate("accepted", "accepted", |run| Some(run.rates.accepted)),
-    rate("delivered", "delivered", |run| Some(run.rates.delivered)),
-    latency("p50", "latency p50", |run| (run.latency.count > 0).then_some(run.latency.p50)),
-    latency("p99", "latency p99", |run| (run.latency.count > 0).then_some(run.latency.p99)),
-    latency("max", "latency max", |run| (run.latency.count > 0).then_some(run.latency.max)),
-    count("lost", "messages lost", |run| Some(run.totals.lost as f64)),
-    Measure {
-        name: "lost_share",
-        title: "lost",
-        unit: "%",
-        better: Better::Lower,
-        read: |run| share(run.totals.lost, run.totals.expected),
-    },
-    count("duplicates", "duplicates", |run| Some(run.totals.duplicates as f64)),
-    count("out_of_order", "out of order", |run| Some(run.totals.out_of_order as f64)),
-    count("waiting", "waiting at the end", |run| Some(waiting_at_end(run) as f64)),
-    Measure {
-        name: "connect",
-        title: "connecting",
-        unit: "s",
-        better: Better::Lower,
-        read: |run| Some(run.connect_seconds),
-    },
-    Measure {
-        name: "cpu",
-        title: "processors used",
-        unit: "",
-        better: Better::Lower,
-        read: |run| run.broker_use.map(|used| used.cpu),
-    },
-    Measure {
-        name: "rss",
-        title: "memory",
-        unit: "MB",
-        better: Better::Lower,
-        read: |run| run.broker_use.map(|used| used.rss as f64 / 1e6),
-    },
-];
 
 /// What a comparison leaves behind.
 #[derive(Debug, Default)]
@@ -87,46 +25,31 @@ pub struct Outcome {
     pub failures: Vec<String>,
 }
 
+/// One column of a table: a broker with a scenario.
+#[derive(Debug, Clone, Copy)]
+pub struct Column<'a> {
+    /// What is run.
+    pub loaded: &'a Loaded,
+    /// With whom.
+    pub kind: Kind,
+    /// The variant that a study calls it; empty in a comparison.
+    pub variant: &'a str,
+    /// Whether the bands of the scenario hold for it.
+    pub judged: bool,
+}
+
 /// Runs every scenario with every broker in turn, as often as wished; `tell` hears of each run.
 ///
 /// Repetitions are interleaved, so that what changes on the machine meanwhile meets all brokers alike; the one that
 /// begins changes from repetition to repetition. The bands of a scenario hold for the first broker.
 pub async fn compare(scenarios: &[Loaded], kinds: &[Kind], runs: u32, tell: &mut dyn FnMut(&str)) -> Outcome {
-    let begun = Instant::now();
-    let mut plan = Plan::new(scenarios, kinds, runs);
-    let comparison = Comparison {
-        format: FORMAT,
-        started: process::wall_clock().1,
-        machine: process::machine(),
-        generator: process::generator().to_owned(),
-        ..Comparison::default()
+    let columns = |loaded| {
+        let column =
+            move |(at, kind): (usize, &Kind)| Column { loaded, kind: *kind, variant: "", judged: at == 0 };
+        kinds.iter().enumerate().map(column).collect::<Vec<_>>()
     };
-    let mut outcome = Outcome { comparison, failures: Vec::new() };
-    tell(&plan.in_a_line());
-    for loaded in scenarios {
-        let mut results: Vec<Vec<Run>> = kinds.iter().map(|_| Vec::new()).collect();
-        for (repetition, at) in turns(runs, kinds.len()) {
-            if is_interrupted() {
-                break;
-            }
-            match one(loaded, kinds[at], repetition).await {
-                Ok(result) => {
-                    plan.did(loaded);
-                    tell(&format!("[{}] {}", plan.progress(), in_a_line(&result)));
-                    outcome.failures.extend(failures(loaded, &result, at == 0));
-                    results[at].push(result);
-                }
-                Err(error) => outcome.miss(kinds[at], loaded, &error),
-            }
-        }
-        outcome.comparison.scenarios.push(side_by_side(loaded, results));
-    }
-    if is_interrupted() {
-        outcome.comparison.unfinished = plan.unfinished().map(|how_many| format!("interrupted: {how_many}"));
-        outcome.failures.extend(outcome.comparison.unfinished.clone());
-    }
-    outcome.comparison.seconds = begun.elapsed().as_secs_f64();
-    outcome
+    let tables: Vec<Vec<Column<'_>>> = scenarios.iter().map(columns).collect();
+    Outcome::of(&tables, runs, tell).await
 }
 
 /// Which repetition and which broker comes when.
@@ -135,9 +58,10 @@ fn turns(runs: u32, kinds: usize) -> impl Iterator<Item = (u32, usize)> {
     (1..=runs).flat_map(move |repetition| of(repetition).map(move |at| (repetition, at)))
 }
 
-async fn one(loaded: &Loaded, kind: Kind, repetition: u32) -> Result<Run, PeerError> {
-    let mut target = kind.start(&loaded.scenario).await?;
-    let result = run(loaded, &mut target, repetition).await;
+async fn one(column: &Column<'_>, repetition: u32) -> Result<Run, PeerError> {
+    let mut target = column.kind.start(&column.loaded.scenario).await?;
+    target.broker.variant = column.variant.to_owned();
+    let result = run(column.loaded, &mut target, repetition).await;
     if let Some(peer) = target.peer {
         peer.stop().await;
     }
@@ -156,8 +80,7 @@ fn failures(loaded: &Loaded, run: &Run, judged: bool) -> Vec<String> {
 pub fn outside(scenario: &Scenario, run: &Run) -> Vec<String> {
     let mut outside = Vec::new();
     for (name, [low, high]) in &scenario.expect {
-        let measure = MEASURES.iter().find(|measure| measure.name == name);
-        let value = measure.and_then(|measure| (measure.read)(run));
+        let value = value(run, name);
         if !value.is_some_and(|value| (*low..=*high).contains(&value)) {
             let value = value.map_or("unknown".to_owned(), |value| value.to_string());
             outside.push(format!("{name} is {value}, expected {low} to {high}"));
@@ -167,6 +90,58 @@ pub fn outside(scenario: &Scenario, run: &Run) -> Vec<String> {
 }
 
 impl Outcome {
+    /// Runs the columns of each table in turn.
+    async fn of(tables: &[Vec<Column<'_>>], runs: u32, tell: &mut dyn FnMut(&str)) -> Self {
+        let begun = Instant::now();
+        let mut plan = Plan::new(tables.iter().flatten().map(|column| (column.loaded, column.kind)), runs);
+        let comparison = Comparison {
+            format: FORMAT,
+            started: process::wall_clock().1,
+            machine: process::machine(),
+            generator: process::generator().to_owned(),
+            ..Comparison::default()
+        };
+        let mut outcome = Self { comparison, failures: Vec::new() };
+        tell(&plan.in_a_line());
+        for columns in tables {
+            outcome.run_table(columns, runs, &mut plan, tell).await;
+        }
+        if is_interrupted() {
+            let unfinished = plan.unfinished().map(|how_many| format!("interrupted: {how_many}"));
+            outcome.failures.extend(unfinished.clone());
+            outcome.comparison.unfinished = unfinished;
+        }
+        outcome.comparison.failures = outcome.failures.clone();
+        outcome.comparison.seconds = begun.elapsed().as_secs_f64();
+        outcome
+    }
+
+    async fn run_table(
+        &mut self,
+        columns: &[Column<'_>],
+        runs: u32,
+        plan: &mut Plan,
+        tell: &mut dyn FnMut(&str),
+    ) {
+        let mut results: Vec<Vec<Run>> = columns.iter().map(|_| Vec::new()).collect();
+        for (repetition, at) in turns(runs, columns.len()) {
+            if is_interrupted() {
+                break;
+            }
+            let column = &columns[at];
+            match one(column, repetition).await {
+                Ok(result) => {
+                    plan.did(column.loaded);
+                    tell(&format!("[{}] {}", plan.progress(), in_a_line(&result)));
+                    self.failures.extend(failures(column.loaded, &result, column.judged));
+                    results[at].push(result);
+                }
+                Err(error) => self.miss(column.kind, column.loaded, &error),
+            }
+        }
+        self.comparison.scenarios.extend(columns.first().map(|first| side_by_side(first.loaded, results)));
+    }
+
     /// A broker that is not installed, or can't do what a scenario needs, is named; one that fails is a failure.
     fn miss(&mut self, kind: Kind, loaded: &Loaded, error: &PeerError) {
         let name = &loaded.scenario.name;
@@ -195,13 +170,18 @@ fn side_by_side(loaded: &Loaded, results: Vec<Vec<Run>>) -> ScenarioComparison {
         scenario: loaded.scenario.name.clone(),
         about: loaded.scenario.about.clone(),
         brokers,
+        reference: None,
     }
 }
 
 fn in_a_line(run: &Run) -> String {
     let trouble = run.error.as_ref().map(|error| format!("; cut short: {error}")).unwrap_or_default();
+    let waits = match run.queue_wait.count {
+        0 => String::new(),
+        _ => format!(", queueing delay p99 {:.1} ms", run.queue_wait.p99),
+    };
     format!(
-        "{} {} {}: sent {:.0}/s, delivered {:.0}/s, p50 {:.2} ms, p99 {:.1} ms, lost {}{trouble}",
+        "{} {} {}: sent {:.0}/s, delivered {:.0}/s, p50 {:.2} ms, p99 {:.1} ms{waits}, lost {}{trouble}",
         run.scenario,
         run.broker.name,
         run.repetition,
@@ -221,11 +201,11 @@ pub fn waiting_at_end(run: &Run) -> u64 {
 
 /// The figures of one broker over its repetitions; `first` are those of the broker that it is compared with.
 pub fn summarise(runs: &[Run], first: Option<&BTreeMap<String, Summary>>) -> BTreeMap<String, Summary> {
-    let known = MEASURES.iter().filter_map(|measure| {
-        let summary = summary(runs.iter().filter_map(measure.read).collect())?;
-        let base = first.and_then(|first| first.get(measure.name)).map(|summary| summary.median);
+    let known = measures_of(runs.iter()).into_iter().filter_map(|measure| {
+        let summary = summary(runs.iter().filter_map(|run| measure.read(run)).collect())?;
+        let base = first.and_then(|first| first.get(measure.name.as_ref())).map(|summary| summary.median);
         let ratio = base.filter(|base| *base != 0.0).map(|base| summary.median / base);
-        Some((measure.name.to_owned(), Summary { ratio, ..summary }))
+        Some((measure.name.into_owned(), Summary { ratio, ..summary }))
     });
     known.collect()
 }
@@ -237,22 +217,6 @@ fn summary(mut values: Vec<f64>) -> Option<Summary> {
     let half = values.len() / 2;
     let median = if values.len() % 2 == 1 { values[half] } else { (values[half - 1] + values[half]) / 2.0 };
     Some(Summary { median, low, high, ratio: None })
-}
-
-fn share(part: u64, whole: u64) -> Option<f64> {
-    (whole > 0).then(|| 100.0 * part as f64 / whole as f64)
-}
-
-const fn rate(name: &'static str, title: &'static str, read: fn(&Run) -> Option<f64>) -> Measure {
-    Measure { name, title, unit: "/s", better: Better::Higher, read }
-}
-
-const fn latency(name: &'static str, title: &'static str, read: fn(&Run) -> Option<f64>) -> Measure {
-    Measure { name, title, unit: "ms", better: Better::Lower, read }
-}
-
-const fn count(name: &'static str, title: &'static str, read: fn(&Run) -> Option<f64>) -> Measure {
-    Measure { name, title, unit: "", better: Better::Lower, read }
 }
 
 #[cfg(test)]
@@ -287,6 +251,7 @@ mod tests {
     #[test]
     fn what_is_cut_short_or_outside_of_its_band_is_a_failure() {
         let mut loaded = Scenario::load("flood").unwrap();
+        loaded.scenario.expect.clear();
         loaded.scenario.expect.insert("lost".to_owned(), [0.0, 0.0]);
         loaded.scenario.expect.insert("p99".to_owned(), [0.0, 5.0]);
         let broker = Broker { name: "b".to_owned(), ..Broker::default() };

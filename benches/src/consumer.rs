@@ -63,11 +63,14 @@ pub struct Consumer {
     random: Seeded,
     /// Connections before this one.
     connections: u64,
+    /// Whether it works on a message.
+    busy: bool,
     /// Whether it was granted less than it asked for.
     downgraded: bool,
     // Buffers, kept for their memory.
     items: Vec<Item>,
     latencies: Vec<Took>,
+    waits: Vec<Took>,
     acks: Vec<u8>,
 }
 
@@ -108,6 +111,8 @@ impl Consumer {
             unreleased: HashSet::new(),
             items: Vec::new(),
             latencies: Vec::new(),
+            waits: Vec::new(),
+            busy: false,
             acks: Vec::new(),
             settings,
             set,
@@ -195,6 +200,7 @@ impl Consumer {
             // What was not acknowledged belongs to the broker again.
             worker.forget();
         }
+        self.note_busy();
         if self.stage() != Stage::Quit && self.settings.group.is_none() && !self.settings.persistent {
             self.world.recipients[self.recipient].always_there.store(false, Relaxed);
         }
@@ -274,14 +280,25 @@ impl Consumer {
             if let Some(mut worker) = self.worker.take() {
                 link.set_chunk(LARGE);
                 worker.forget_into(&mut self.items, now);
+                self.note_busy();
                 self.count(link);
             }
             return Nanos::MAX;
         }
         let Some(worker) = &mut self.worker else { return self.stalled_until(now) };
         let wake = worker.work(&self.world, now, &mut self.items);
+        self.note_busy();
         self.count(link);
         wake
+    }
+
+    /// Keeps the number of those that work.
+    fn note_busy(&mut self) {
+        let busy = self.worker.as_ref().is_some_and(Worker::is_busy);
+        if busy != std::mem::replace(&mut self.busy, busy) {
+            let change = if busy { 1 } else { u64::MAX };
+            self.world.ledgers[self.set].busy.fetch_add(change, Relaxed);
+        }
     }
 
     /// Without a worker there is nothing to do but to begin to read again.

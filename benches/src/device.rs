@@ -47,6 +47,8 @@ pub struct Done {
     pub flows: (u32, Vec<Sending>),
     /// What was due and never sent.
     pub unsent: Vec<Unsent>,
+    /// Messages accepted in the measured part.
+    pub measured: u64,
 }
 
 /// What became of the messages of one flow, as its device knows it.
@@ -86,6 +88,9 @@ pub struct Device {
     announced: u64,
     sent: u64,
     accepted_count: u64,
+    measured: u64,
+    /// When it last sent something, unless it paused since.
+    last_sent: Option<Nanos>,
     refused: u64,
 }
 
@@ -124,6 +129,8 @@ impl Device {
             turn: 0,
             sent: 0,
             accepted_count: 0,
+            measured: 0,
+            last_sent: None,
             refused: 0,
             class,
             settings,
@@ -160,6 +167,7 @@ impl Device {
             refused: self.refused,
             flows: (self.first_flow, self.flows),
             unsent: self.unsent,
+            measured: self.measured,
         }
     }
 

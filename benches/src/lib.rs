@@ -3,6 +3,7 @@
 //! Most people run the `tidegate-bench` command. [`scenario`] says what is run, [`run`] runs it, [`record`] is what it
 //! leaves behind, [`compare`] puts brokers side by side and [`report`] writes it up.
 
+pub mod acks;
 mod backoff;
 pub mod check;
 pub mod cli;
@@ -12,6 +13,7 @@ pub mod compare;
 mod consumer;
 mod device;
 pub mod follow;
+pub mod gaps;
 pub mod intents;
 pub mod link;
 pub mod peers;
@@ -22,6 +24,7 @@ pub mod report;
 pub mod run;
 pub mod scaler;
 pub mod scenario;
+pub mod settle;
 pub mod sink;
 pub mod stats;
 pub mod transport;

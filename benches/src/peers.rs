@@ -141,12 +141,21 @@ impl Kind {
         peer.wait_until_ready().await?;
         let broker = Broker {
             name: self.name().to_owned(),
+            variant: String::new(),
             version,
             configuration: prepared.text,
             address: address.to_string(),
         };
-        let (pid, authorities) = (Some(peer.pid()), prepared.authorities);
-        Ok(Target { address, host: "localhost".to_owned(), broker, pid, authorities, peer: Some(peer) })
+        let (pid, authorities, admin) = (Some(peer.pid()), prepared.authorities, prepared.admin);
+        Ok(Target {
+            address,
+            host: "localhost".to_owned(),
+            broker,
+            pid,
+            authorities,
+            admin,
+            peer: Some(peer),
+        })
     }
 
     async fn version(self, program: &Path) -> String {

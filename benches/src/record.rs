@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 /// The version of these types; grows when a field changes its meaning.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// One run of one scenario against one broker.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -49,7 +49,15 @@ pub struct Run {
     /// measured part, whenever they came. What had not come or not even been sent in the end counts with the time that it
     /// had waited until then.
     pub latency: Latency,
-    /// The distribution behind it.
+    /// From the broker's acknowledgement until a consumer begins with the message, QoS 1 and 2, for what was acknowledged in
+    /// the measured part; 0 for a message that was begun with before. What had not come in the end counts with the time
+    /// that it had waited until then.
+    #[serde(default)]
+    pub queue_wait: Latency,
+    /// What the run was like against what would have been right.
+    #[serde(default)]
+    pub control: Control,
+    /// The distribution behind the latency.
     pub percentiles: Vec<Percentile>,
     /// What happened over time.
     pub intervals: Vec<Interval>,
@@ -70,12 +78,26 @@ pub struct Run {
 pub struct Broker {
     /// `tidegate`, `mosquitto`, `nats`, `rumqttd`, or `target` for one that was there before.
     pub name: String,
+    /// The variant of the scenario that it ran in a study; empty otherwise.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub variant: String,
     /// As it says itself; empty if unknown.
     pub version: String,
     /// The configuration that it was started with, as text; empty if unknown.
     pub configuration: String,
     /// Where it was reached.
     pub address: String,
+}
+
+impl Broker {
+    /// What a column about it is called: its name, or in a study the variant.
+    pub fn label(&self) -> String {
+        match (self.variant.as_str(), self.name.as_str()) {
+            ("", name) => name.to_owned(),
+            (variant, "tidegate") => variant.to_owned(),
+            (variant, name) => format!("{variant} ({name})"),
+        }
+    }
 }
 
 /// The computer.
@@ -170,6 +192,31 @@ pub struct Latency {
     pub max: f64,
 }
 
+/// The measured part against what would have been right: as much as devices want and consumers can process.
+///
+/// All of it but the intervals between messages is known only if there is one kind of consumers that have a rate and share
+/// their messages.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Control {
+    /// What consumers that were connected could have processed, in messages.
+    pub capacity: Option<f64>,
+    /// The smaller one of that and of what connected devices wanted to send, added up over time.
+    pub limit: Option<f64>,
+    /// Consumers that were connected, as a mean.
+    pub mean_instances: Option<f64>,
+    /// Messages that were acknowledged and not begun with, as a mean over time; QoS 1 and 2.
+    pub mean_depth: Option<f64>,
+    /// Seconds between two messages of a device, as a mean over time of what devices live with at each moment.
+    pub mean_interval: Option<f64>,
+    /// The longest.
+    pub max_interval: Option<f64>,
+    /// Seconds until the accepted rate is within 10% of the limit and stays there, the longest over all changes of the
+    /// limit; none if it never was.
+    pub settle: Option<f64>,
+    /// How far the accepted rate swings after that around its mean, as a share of it.
+    pub swing: Option<f64>,
+}
+
 /// A point of the distribution.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Percentile {
@@ -211,6 +258,21 @@ pub struct Interval {
     pub p99: Option<f64>,
     /// The same.
     pub max: Option<f64>,
+    /// The time from the acknowledgement until a consumer begins, in it; none if nothing was delivered, or with QoS 0 only.
+    #[serde(default)]
+    pub wait_p50: Option<f64>,
+    /// The same.
+    #[serde(default)]
+    pub wait_p99: Option<f64>,
+    /// What connected devices want to send, in messages a second; none if some send as fast as they can.
+    #[serde(default)]
+    pub demand: Option<f64>,
+    /// What connected consumers can process, in messages a second; none if that is not known.
+    #[serde(default)]
+    pub capacity: Option<f64>,
+    /// The smaller one of the two, as a mean.
+    #[serde(default)]
+    pub limit: Option<f64>,
     /// The rate that following devices use, as a mean; none without such devices.
     pub rate: Option<f64>,
     /// Processors that the broker used, such as 1.5; none if its process is unknown.
@@ -236,10 +298,20 @@ pub struct ClassTotals {
     pub refused: u64,
     /// Deliveries lost.
     pub lost: u64,
-    /// Jain's fairness of the accepted messages of its devices; 1 is all the same.
+    /// Messages accepted in the measured part.
+    #[serde(default)]
+    pub measured: u64,
+    /// The same in a second.
+    #[serde(default)]
+    pub rate: f64,
+    /// Jain's fairness of what the broker accepted in the measured part of each device, of this class and of those that it
+    /// is to be equal to; 1 is all the same. Not known if devices come and go.
     pub fairness: Option<f64>,
     /// From the intended time of sending until a consumer takes the message.
     pub latency: Latency,
+    /// From the acknowledgement until a consumer begins with the message.
+    #[serde(default)]
+    pub queue_wait: Latency,
 }
 
 /// What a process used.
@@ -290,6 +362,9 @@ pub struct Comparison {
     /// Why not all runs were made that were asked for, if so.
     #[serde(default)]
     pub unfinished: Option<String>,
+    /// What was cut short or outside of what its scenario expects, each in a sentence.
+    #[serde(default)]
+    pub failures: Vec<String>,
     /// How long all runs took together, in seconds.
     pub seconds: f64,
     /// One part for each scenario, in the order that was asked for.
@@ -305,8 +380,33 @@ pub struct ScenarioComparison {
     pub scenario: String,
     /// What it shows, in a sentence.
     pub about: String,
-    /// The brokers in the order that was asked for; the first one is what the others are compared with.
+    /// The brokers in the order that was asked for, or the variants of a study; the first one is what the others are
+    /// compared with.
     pub brokers: Vec<BrokerResult>,
+    /// Figures from elsewhere to put beside them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<Reference>,
+}
+
+/// Figures from elsewhere, such as a paper's.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reference {
+    /// What they are called beside ours, in a word or two.
+    pub name: String,
+    /// Where they come from and how they can be compared, in sentences.
+    #[serde(default)]
+    pub about: String,
+    /// By variant, and by measure.
+    #[serde(default)]
+    pub values: BTreeMap<String, BTreeMap<String, f64>>,
+}
+
+impl Reference {
+    /// The figure beside that of a variant.
+    pub fn of(&self, variant: &str, measure: &str) -> Option<f64> {
+        self.values.get(variant)?.get(measure).copied()
+    }
 }
 
 /// One broker in one scenario.

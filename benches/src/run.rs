@@ -7,6 +7,7 @@ mod owing;
 mod patience;
 mod sampler;
 mod setup;
+mod supply;
 mod verdict;
 
 use std::net::SocketAddr;
@@ -19,13 +20,15 @@ use self::line::Progress;
 use self::owing::Owing;
 use self::sampler::Sampler;
 use self::setup::{probe, route, start_relay, what_it_did};
+use self::supply::Supply;
 use crate::clock::{Clock, Nanos, SECOND};
 use crate::peers::Peer;
 use crate::process;
-use crate::record::{Broker, FORMAT, Note, NoteKind, Run};
+use crate::record::{Broker, Control, FORMAT, Note, NoteKind, Run};
 use crate::relay::Relay;
 use crate::scenario::{Action, EventSettings, Loaded, Scenario, Side};
-use crate::stats::{distribution, in_short, merge, percentiles};
+use crate::settle::Settling;
+use crate::stats::{Distribution, distribution, in_short, merge, percentiles};
 use crate::transport::Route;
 use crate::world::{Shared, Stage, World};
 
@@ -59,6 +62,8 @@ pub struct Target {
     pub pid: Option<u32>,
     /// The authorities that sign its certificate, PEM.
     pub authorities: Option<Vec<u8>>,
+    /// Its admin endpoint, if it was started here with one.
+    pub admin: Option<SocketAddr>,
     /// The process, if it was started here.
     pub peer: Option<Peer>,
 }
@@ -67,7 +72,7 @@ impl Target {
     /// One that was there before.
     pub fn there(address: SocketAddr, host: &str, pid: Option<u32>) -> Self {
         let broker = Broker { name: "target".to_owned(), address: address.to_string(), ..Broker::default() };
-        Self { address, host: host.to_owned(), broker, pid, authorities: None, peer: None }
+        Self { address, host: host.to_owned(), broker, pid, authorities: None, admin: None, peer: None }
     }
 }
 
@@ -99,6 +104,7 @@ struct Experiment {
     world: Shared,
     fleet: Fleet,
     sampler: Sampler,
+    supply: Supply,
     relay: Option<Relay>,
     events: Vec<EventSettings>,
     progress: Progress,
@@ -123,6 +129,8 @@ impl Experiment {
         };
         let clock = Clock::start().map_err(|error| format!("cannot start a thread: {error}"))?;
         let run = (process::wall_clock().0 as u32).wrapping_mul(2_654_435_761) ^ std::process::id();
+        let admin = scenario.admin.or(target.admin);
+        let scenario = &Scenario { admin, ..scenario.clone() };
         let world =
             World::new(clock, run, scenario.clone(), through(Side::Devices), through(Side::Consumers));
         let world: Shared = Arc::new(world);
@@ -132,6 +140,7 @@ impl Experiment {
         Ok(Self {
             fleet: Fleet::start(&world)?,
             sampler: Sampler::new(&world, target.pid),
+            supply: Supply::default(),
             progress: Progress::new(&scenario.name, &target.broker.name),
             forward: (world.clock.now(), 0),
             next_sample: world.clock.now(),
@@ -152,8 +161,11 @@ impl Experiment {
         let expected: u32 = self.world.scenario.classes.iter().map(|class| class.devices).sum();
         let done = self.fleet.join(PARTING).await;
         let mut latencies = self.world.latencies.measured();
-        let owing = Owing::find(&self.world, &done, ended, &mut latencies);
-        let (totals, classes) = verdict::totals(&self.world, &done, owing, &latencies);
+        let mut waits = self.world.waits.measured();
+        let owing = Owing::find(&self.world, &done, ended, &mut latencies, &mut waits);
+        let (totals, mut classes) = verdict::totals(&self.world, &done, owing, &latencies);
+        let duration = measured.as_ref().map_or(0.0, |measured| measured.duration);
+        verdict::measure_classes(&self.world, &done, &waits, duration, &mut classes);
         result.notes.extend(owing.notes());
         result.notes.extend(verdict::notes(&self.world, measured.as_ref(), done.len() == expected as usize));
         if let Some(relay) = &self.relay {
@@ -165,13 +177,14 @@ impl Experiment {
             result.broker_use = measured.broker;
             result.generator_use = measured.generator;
         }
-        let mut all = distribution();
-        latencies.iter().for_each(|class| merge(&mut all, class));
+        let all = together(&latencies);
         result.latency = in_short(&all);
+        result.queue_wait = in_short(&together(&waits));
         result.percentiles = percentiles(&all);
         result.totals = totals;
         result.classes = classes;
         result.intervals = self.sampler.intervals;
+        result.control = control(&self.supply, &self.world, result);
         self.world.clock.close();
     }
 
@@ -190,8 +203,12 @@ impl Experiment {
         self.go_on(warm, target, false).await?;
         self.sample(false);
         self.sampler.begin(&self.world);
+        let now = self.world.clock.now();
+        self.supply.look(&self.world, self.fleet.demand(now), now);
         let end = self.world.time_of(1.0);
         let measured = self.go_on(end, target, true).await;
+        let now = self.world.clock.now();
+        self.supply.look(&self.world, self.fleet.demand(now), now);
         self.sample(true);
         self.world.measured_until.fetch_min(self.world.clock.now(), Relaxed);
         measured
@@ -226,6 +243,9 @@ impl Experiment {
             self.world.clock.sleep_until((now + STEP).min(end).min(self.next_sample.max(now))).await;
             let now = self.world.clock.now();
             self.fleet.update(now);
+            if measured {
+                self.supply.look(&self.world, self.fleet.demand(now), now);
+            }
             self.happen(now, target).await?;
             self.look_for_progress()?;
             // One at the very end would be a second one.
@@ -236,7 +256,7 @@ impl Experiment {
     }
 
     fn sample(&mut self, measured: bool) {
-        let interval = self.sampler.sample(&self.world, measured);
+        let interval = self.sampler.sample(&self.world, measured, &mut self.supply);
         self.next_sample = self.world.clock.now() + (self.world.scenario.interval * SECOND as f64) as Nanos;
         self.progress.show(&interval);
     }
@@ -268,5 +288,27 @@ impl Experiment {
             }
         }
         Ok(())
+    }
+}
+
+fn together(classes: &[Distribution]) -> Distribution {
+    let mut all = distribution();
+    classes.iter().for_each(|class| merge(&mut all, class));
+    all
+}
+
+/// The measured part against what would have been right.
+fn control(supply: &Supply, world: &World, run: &Run) -> Control {
+    let settling = Settling::of(&run.intervals, run.duration);
+    let gaps = world.gaps.in_short();
+    let waits = run.queue_wait;
+    let waited = waits.mean / 1000.0 * waits.count as f64;
+    Control {
+        mean_depth: (waits.count > 0 && run.duration > 0.0).then(|| waited / run.duration),
+        mean_interval: gaps.map(|(mean, _)| mean),
+        max_interval: gaps.map(|(_, longest)| longest),
+        settle: settling.settle,
+        swing: settling.swing,
+        ..supply.control()
     }
 }

@@ -12,9 +12,11 @@ use tidegate_control::overload::Phase;
 use tokio::sync::Semaphore;
 use tokio::sync::watch;
 
+use crate::acks::Acks;
 use crate::check::{Resent, Sent, Stream, matches};
 use crate::clock::{Clock, Nanos, SECOND};
 use crate::codec::{Connack, Connect, Version};
+use crate::gaps::Gaps;
 use crate::link::{ConnectError, Limits, Link};
 use crate::scaler::Told;
 use crate::scenario::Scenario;
@@ -68,12 +70,19 @@ pub struct Ledger {
     pub owed: AtomicU64,
     /// First deliveries.
     pub done: AtomicU64,
+    /// Consumers that work on a message now.
+    pub busy: AtomicU64,
 }
 
 impl Ledger {
     /// What waits; a message may be delivered before its acknowledgement has come back.
     pub fn waiting(&self) -> u64 {
         self.owed.load(Relaxed).saturating_sub(self.done.load(Relaxed))
+    }
+
+    /// What waits and is not worked on.
+    pub fn queued(&self) -> u64 {
+        self.waiting().saturating_sub(self.busy.load(Relaxed))
     }
 }
 
@@ -107,6 +116,12 @@ pub struct World {
     pub counts: Counts,
     /// What is measured.
     pub latencies: Latencies,
+    /// From the acknowledgement until a consumer begins.
+    pub waits: Latencies,
+    /// The time between messages of devices.
+    pub gaps: Gaps,
+    /// When messages of each flow were acknowledged.
+    pub acks: Vec<Mutex<Acks>>,
     /// What may be on its way.
     pub sent: Sent,
     /// What was sent more than once.
@@ -145,6 +160,9 @@ impl World {
         Self {
             counts: Counts::default(),
             latencies: Latencies::new(scenario.classes.len()),
+            waits: Latencies::new(scenario.classes.len()),
+            gaps: Gaps::new(scenario.duration),
+            acks: flows.iter().map(|_| Mutex::new(Acks::new(scenario.duration))).collect(),
             sent: Sent::new(flows.len()),
             resent: Resent::default(),
             flows,

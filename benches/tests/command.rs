@@ -309,3 +309,52 @@ fn the_sink_shows_what_the_generator_can_send() {
     sink.kill().unwrap();
     sink.wait().unwrap();
 }
+
+const STUDY: &str = r#"
+    [reference]
+    name = "elsewhere"
+    about = "Made up."
+    [reference.values]
+    slow = { mean_instances = 1.5 }
+    [variant.slow]
+    about = "The consumer takes its time."
+    consumers = [{ instances = 1, filter = "small/#", qos = 1, rate = 100.0 }]
+    expect = { processed_share = [0.5, 1.5], mean_instances = [0.9, 1.1], "class.device.accepted" = [1, 1e9], lost = [0, 0] }
+    [variant.never]
+    about = "Not part of the study."
+    expect = { delivered = [1e9, 1e10] }
+"#;
+
+#[test]
+fn a_study_puts_the_variants_of_a_scenario_side_by_side() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = file(&folder, "small.toml", &format!("study = [\"base\", \"slow\"]\n{SMALL}{STUDY}"));
+    let outputs = ["json", "html", "md"].map(|name| folder.path().join(format!("study.{name}")));
+    let [json, html, markdown] = outputs.each_ref().map(|path| path.to_str().unwrap());
+    let outputs = ["--json", json, "--html", html, "--markdown", markdown];
+    let output = bench(&[&["study", &scenario, "--with", "rumqttd"][..], &outputs].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let result: Comparison = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    let [part] = &result.scenarios[..] else { panic!("{:?}", result.scenarios.len()) };
+    let labels: Vec<String> = part.brokers.iter().map(|result| result.broker.label()).collect();
+    assert_eq!(labels, ["base", "slow", "base (rumqttd)"]);
+    let slow = &part.brokers[1];
+    assert!(slow.measures["queue_wait_p99"].median > part.brokers[0].measures["queue_wait_p99"].median);
+    assert!(slow.measures["processed_share"].median > 0.5 && slow.runs[0].totals.lost == 0);
+    assert!(!part.brokers[0].measures.contains_key("processed_share"), "it takes all at once");
+    for path in [html, markdown] {
+        let report = std::fs::read_to_string(path).unwrap();
+        assert!(report.contains("elsewhere: 1.5") && report.contains("Made up."), "{path}");
+    }
+    let table = text(&output.stdout);
+    assert!(table.contains("(elsewhere: 1.5)") && table.contains("base (rumqttd)"), "{table}");
+
+    let wanting = scenario.replace("small.toml", "wanting.toml");
+    let bad = std::fs::read_to_string(&scenario).unwrap().replace("[0.9, 1.1]", "[7, 8]");
+    std::fs::write(&wanting, bad).unwrap();
+    let output = bench(&["study", &wanting, "--only", "slow"]);
+    let error = text(&output.stderr);
+    assert!(!output.status.success() && error.contains("mean_instances is"), "{error}");
+    let output = bench(&["study", &scenario, "--only", "never"]);
+    assert!(text(&output.stderr).contains("one of base, slow"), "{}", text(&output.stderr));
+}

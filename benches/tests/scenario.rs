@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use tidegate_bench::codec::Version;
-use tidegate_bench::scenario::{Action, CouplingName, Scenario, Service};
+use tidegate_bench::scenario::{Action, BUILT_IN, CouplingName, Scenario, Service};
 
 const GOOD: &str = r#"
     name = "good"
@@ -116,10 +116,21 @@ fn sizes_without_bounds_are_refused() {
         ("# consumers", "schedule = [[0.0, 1.5]]".to_owned(), "schedule"),
         ("# consumers", "schedule = [[0.0, 3.0]]".to_owned(), "schedule"),
         ("# consumers", format!("speed = [{many}]"), "speed"),
+        ("# class", "fair_with = \"nobody\"".to_owned(), "fair_with"),
+        ("# more", "broker = { kind = \"hivemq\" }".to_owned(), "broker.kind"),
+        ("# more", "expect = { \"class.nobody.p99\" = [0, 1] }".to_owned(), "class.nobody.p99"),
+        ("# consumers", "[variant.base]\nseed = 2".to_owned(), "base"),
+        ("# more", "study = [\"x\"]\nvariant = { y = { seed = 2 } }".to_owned(), "study"),
+        (
+            "# more",
+            "reference = { name = \"r\", values = { y = { nonsense = 1.0 } } }\nvariant = { y = { seed = 2 } }"
+                .to_owned(),
+            "reference.values.y.nonsense",
+        ),
     ] {
         let error = mistake(at, &more);
         let short: String = more.chars().take(80).collect();
-        assert!(error.contains(part) && error.len() < 1000, "{short}: {error}");
+        assert!(error.contains(part) && error.len() < 2000, "{short}: {error}");
     }
 }
 
@@ -238,4 +249,40 @@ fn a_variant_can_replace_the_pattern_by_points() {
     let both = CASE_STUDY.replacen("pattern =", "points = [[0.0, 1.0]]\npattern =", 1);
     let error = Scenario::parse("case-study.toml", &both, None).unwrap_err().to_string();
     assert!(error.contains("either pattern or points"), "{error}");
+}
+
+#[test]
+fn every_scenario_and_every_variant_that_comes_with_the_program_can_be_run() {
+    for (name, _) in BUILT_IN {
+        let scenario = Scenario::load(name).unwrap().scenario;
+        for variant in scenario.variants.keys() {
+            Scenario::load(&format!("{name}@{variant}")).unwrap();
+        }
+        let study = Scenario::load_study(name).unwrap();
+        assert!(!study.is_empty(), "{name}");
+        for (_, loaded) in study {
+            loaded.scenario.broker_kind().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_study_has_the_columns_that_its_file_names_in_their_order() {
+    let labels = |text: &str| -> Vec<Option<String>> { Scenario::parse("x", text, None).unwrap().columns() };
+    let variants = "[variant.b]\nseed = 2\n[variant.a]\nseed = 3\n[variant.c]\nseed = 4";
+    let all = GOOD.replace("# consumers", variants);
+    let named = |name: &str| Some(name.to_owned());
+    assert_eq!(labels(&all), [None, named("a"), named("b"), named("c")]);
+    let some = all.replace("# more", "study = [\"c\", \"base\"]");
+    assert_eq!(labels(&some), [named("c"), None]);
+}
+
+#[test]
+fn a_variant_can_take_a_band_away() {
+    let text = GOOD.replace("# more", "expect = { lost = [0, 0], p99 = [0, 5] }");
+    let text = text.replace("# consumers", "[variant.a]\nexpect = { p99 = [] }");
+    let expect =
+        |variant| Scenario::parse("x", &text, variant).unwrap().expect.into_keys().collect::<Vec<_>>();
+    assert_eq!(expect(None), ["lost", "p99"]);
+    assert_eq!(expect(Some("a")), ["lost"]);
 }

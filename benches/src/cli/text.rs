@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use crate::compare::MEASURES;
-use crate::record::{BrokerResult, Comparison, Run, Summary};
-use crate::report::words;
+use crate::compare::{MEASURES, value};
+use crate::record::{BrokerResult, Comparison, Run, ScenarioComparison, Summary};
+use crate::report::{grid, words};
 
 /// One run.
 pub(super) fn run(run: &Run) -> String {
@@ -33,6 +33,16 @@ fn lines(text: &mut String, run: &Run) -> std::fmt::Result {
         number(latency.p999),
         number(latency.max)
     )?;
+    if run.queue_wait.count > 0 {
+        let waits = &run.queue_wait;
+        let [mean, p50, p99, max] = [waits.mean, waits.p50, waits.p99, waits.max].map(number);
+        writeln!(
+            text,
+            "queueing    mean {mean} ms, p50 {p50} ms, p99 {p99} ms, max {max} ms (from the acknowledgement to processing)"
+        )?;
+    }
+    control(text, run)?;
+    classes(text, run)?;
     writeln!(
         text,
         "messages    sent {}, accepted {}, refused {}, delivered {} of {} expected",
@@ -40,8 +50,16 @@ fn lines(text: &mut String, run: &Run) -> std::fmt::Result {
     )?;
     writeln!(
         text,
-        "checks      lost {}, duplicates {}, out of order {}, foreign {}",
-        totals.lost, totals.duplicates, totals.out_of_order, totals.foreign
+        "checks      lost {}, duplicates {}, repeated {}, out of order {}, foreign {}, unsent {}, outstanding {}, \
+         connections broken {}",
+        totals.lost,
+        totals.duplicates,
+        totals.repeated,
+        totals.out_of_order,
+        totals.foreign,
+        totals.unsent,
+        totals.outstanding,
+        totals.disconnects
     )?;
     if let Some(used) = &run.broker_use {
         writeln!(text, "broker      {:.2} processors, {:.0} MB", used.cpu, used.rss as f64 / 1e6)?;
@@ -58,13 +76,64 @@ fn lines(text: &mut String, run: &Run) -> std::fmt::Result {
     run.error.iter().try_for_each(|error| writeln!(text, "cut short   {error}"))
 }
 
+/// The run against what would have been right, as far as that is known.
+fn control(text: &mut String, run: &Run) -> std::fmt::Result {
+    let names = [
+        ("processed", "processed_share"),
+        ("of capacity", "delivered_share"),
+        ("queue", "mean_depth"),
+        ("send interval", "mean_interval"),
+        ("at most", "max_interval"),
+        ("instances", "mean_instances"),
+        ("settled after", "settle"),
+        ("swing", "swing"),
+    ];
+    let known =
+        names.iter().filter_map(|(words, name)| Some(format!("{words} {}", precise(value(run, name)?))));
+    let known: Vec<String> = known.collect();
+    // Without a limit the rest says little.
+    if run.control.limit.is_none() { Ok(()) } else { writeln!(text, "control     {}", known.join(", ")) }
+}
+
+fn classes(text: &mut String, run: &Run) -> std::fmt::Result {
+    let classes = run.classes.iter().filter(|_| run.classes.len() > 1);
+    classes.into_iter().try_for_each(|class| {
+        let fairness = class.fairness.map(|fairness| format!(", fairness {}", precise(fairness)));
+        writeln!(
+            text,
+            "class       {}: {} devices, accepted {}/s{}, latency p50 {} ms, p99 {} ms, queueing p99 {} ms",
+            class.name,
+            class.devices,
+            number(class.rate),
+            fairness.unwrap_or_default(),
+            number(class.latency.p50),
+            number(class.latency.p99),
+            number(class.queue_wait.p99)
+        )
+    })
+}
+
+/// The variants of a scenario: a row for each measure.
+pub(super) fn study(comparison: &Comparison) -> String {
+    let mut text = String::new();
+    for part in &comparison.scenarios {
+        let _ = writeln!(text, "\n{}: {}", part.scenario, part.about);
+        let _ = writeln!(text, "{}.", grid::behind(part));
+        align(&mut text, &grid::rows(part));
+        say_notes(&mut text, part);
+    }
+    say_end(&mut text, comparison);
+    text
+}
+
 /// Several brokers, a table for each scenario.
 pub(super) fn comparison(comparison: &Comparison) -> String {
     let mut text = String::new();
     for part in &comparison.scenarios {
         let _ = writeln!(text, "\n{}: {}", part.scenario, part.about);
         let shown = ["sent", "accepted", "delivered", "p50", "p99", "lost_share", "waiting", "cpu", "rss"];
-        let measures: Vec<_> = MEASURES.iter().filter(|measure| shown.contains(&measure.name)).collect();
+        let measures: Vec<_> =
+            MEASURES.iter().filter(|measure| shown.contains(&measure.name.as_ref())).collect();
         let mut rows = vec![
             std::iter::once("median [range]".to_owned())
                 .chain(
@@ -76,21 +145,37 @@ pub(super) fn comparison(comparison: &Comparison) -> String {
                 .collect::<Vec<_>>(),
         ];
         rows.extend(
-            part.brokers.iter().map(|broker| row(broker, measures.iter().map(|measure| measure.name))),
+            part.brokers
+                .iter()
+                .map(|broker| row(broker, measures.iter().map(|measure| measure.name.as_ref()))),
         );
-        let widths: Vec<usize> = (0..rows[0].len())
-            .map(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0))
-            .collect();
-        for row in rows {
-            let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}"));
-            let _ = writeln!(text, "  {}", cells.collect::<Vec<_>>().join("  "));
-        }
-        for run in part.brokers.iter().flat_map(|broker| &broker.runs) {
-            for words in run.notes.iter().map(|note| &note.text).chain(&run.error) {
-                let _ = writeln!(text, "  {} ({}): {words}", run.broker.name, run.repetition);
-            }
+        align(&mut text, &rows);
+        say_notes(&mut text, part);
+    }
+    say_end(&mut text, comparison);
+    text
+}
+
+/// Rows with their columns one below the other.
+fn align(text: &mut String, rows: &[Vec<String>]) {
+    let columns = rows.first().map_or(0, Vec::len);
+    let widths: Vec<usize> =
+        (0..columns).map(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0)).collect();
+    for row in rows {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}"));
+        let _ = writeln!(text, "  {}", cells.collect::<Vec<_>>().join("  "));
+    }
+}
+
+fn say_notes(text: &mut String, part: &ScenarioComparison) {
+    for run in part.brokers.iter().flat_map(|broker| &broker.runs) {
+        for words in run.notes.iter().map(|note| &note.text).chain(&run.error) {
+            let _ = writeln!(text, "  {} ({}): {words}", run.broker.label(), run.repetition);
         }
     }
+}
+
+fn say_end(text: &mut String, comparison: &Comparison) {
     if let Some(words) = &comparison.unfinished {
         let _ = writeln!(text, "not finished: {words}");
     }
@@ -99,7 +184,6 @@ pub(super) fn comparison(comparison: &Comparison) -> String {
         let _ = writeln!(text, "not there: {scenario}{}", missing.reason);
     }
     let _ = writeln!(text, "\nall runs took {:.0} s", comparison.seconds);
-    text
 }
 
 fn row<'a>(broker: &BrokerResult, names: impl Iterator<Item = &'a str>) -> Vec<String> {
@@ -130,4 +214,9 @@ fn number(value: f64) -> String {
         size if size >= 10.0 => format!("{value:.1}"),
         _ => format!("{value:.2}"),
     }
+}
+
+/// Figures near 1, where a hundredth counts.
+fn precise(value: f64) -> String {
+    if value.abs() < 10.0 { format!("{value:.3}") } else { number(value) }
 }

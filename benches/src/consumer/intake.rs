@@ -109,6 +109,12 @@ impl Consumer {
                 let class = self.world.flows[item.flow as usize].class;
                 let latency = item.taken.saturating_sub(item.intended);
                 self.latencies.push(Took { class, latency, measured: measured.contains(&item.intended) });
+                if self.world.scenario.classes[usize::from(class)].qos > 0 {
+                    // Without an acknowledgement it was begun with before there was one.
+                    let acked = self.world.acks[flow as usize].lock().of(number).unwrap_or(item.taken);
+                    let wait = item.taken.saturating_sub(acked);
+                    self.waits.push(Took { class, latency: wait, measured: measured.contains(&acked) });
+                }
             } else {
                 duplicates += 1;
             }
@@ -117,6 +123,8 @@ impl Consumer {
         let first = self.latencies.len() as u64;
         self.world.latencies.record(self.number, &self.latencies);
         self.latencies.clear();
+        self.world.waits.record(self.number, &self.waits);
+        self.waits.clear();
         for item in self.items.drain(..) {
             match item.qos {
                 1 => codec::put_ack(kind::PUBACK, item.id, &mut link.output),

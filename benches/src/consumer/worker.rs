@@ -39,6 +39,11 @@ impl Worker {
         self.waiting.len() + usize::from(self.current.is_some())
     }
 
+    /// Whether it works on a message.
+    pub(super) fn is_busy(&self) -> bool {
+        self.current.is_some()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -51,6 +51,10 @@ impl Device {
     /// Counts a batch whose first message was meant for this time.
     fn account(&mut self, count: u64, first: Nanos, held: bool, now: Nanos) {
         self.batch_at = now;
+        // Those after the first one follow at once: their gaps take no time.
+        if let Some(last) = self.last_sent.replace(now) {
+            self.world.gaps.add(last, now, &self.world.measured());
+        }
         self.sent += count;
         add(&self.world.counts.sent, count);
         add(&self.world.counts.in_flight, count);
@@ -70,6 +74,7 @@ impl Device {
 
     /// Ends the schedule: what was due until now is not sent any more. `held` if the broker is the reason.
     pub(super) fn leave_off(&mut self, held: bool) {
+        self.last_sent = None;
         let Some(schedule) = self.schedule.take() else { return };
         let now = self.world.clock.now();
         let until = now.min(self.world.measured_until.load(Relaxed));
@@ -90,7 +95,8 @@ impl Device {
                 until,
             });
         }
-        if held {
+        // Room that came a moment ago does not excuse who made it wait before.
+        if self.window.was_full() || held {
             self.blame.hold(self.batch_at);
         }
         self.confess(count, schedule.due, until);

@@ -52,16 +52,21 @@ impl Device {
         let (mut accepted, mut answered) = (0, 0);
         let mut releases = std::mem::take(&mut self.window.releases);
         let version = self.version;
+        let now = self.world.clock.now();
         while let Some(packet) = link.packet()? {
             match packet.kind() {
                 kind::PUBACK | kind::PUBREC | kind::PUBCOMP => {
                     let ack = codec::ack(&packet, version).map_err(io::Error::other)?;
                     if let (Some(advice), Some(rate)) = (&mut self.advice, ack.user_property("tide-rate")) {
-                        advice.on_ack(rate, self.world.clock.now());
+                        advice.on_ack(rate, now);
                     }
                     let answer = self.window.answer(packet.kind(), ack.id, ack.reason);
-                    if let Some((turn, number)) = answer.accepted {
-                        accepted += u64::from(self.accept(turn, number));
+                    if let Some((turn, number)) = answer.accepted
+                        && self.accept(turn, number)
+                    {
+                        accepted += 1;
+                        let flow = (self.first_flow + turn) as usize;
+                        self.world.acks[flow].lock().push(number, now);
                     }
                     if let Some((turn, number)) = answer.refused {
                         self.flows[turn as usize].refused.insert(number);
@@ -76,7 +81,7 @@ impl Device {
                 kind::PUBLISH => {
                     let message = codec::message(&packet, version).map_err(io::Error::other)?;
                     let (topic, payload) = (message.topic, message.payload);
-                    hear(&mut self.advice, topic, payload, self.world.clock.now());
+                    hear(&mut self.advice, topic, payload, now);
                     if let Some(advice) = &self.advice {
                         *self.world.phase.lock() = advice.phase();
                     }
@@ -88,9 +93,16 @@ impl Device {
         releases.clear();
         self.window.releases = releases;
         add(&self.world.counts.in_flight, 0u64.wrapping_sub(answered));
-        self.accepted_count += accepted;
-        add(&self.world.counts.accepted, accepted);
+        self.count_accepted(accepted);
         Ok(())
+    }
+
+    fn count_accepted(&mut self, count: u64) {
+        self.accepted_count += count;
+        if count > 0 && self.world.measured().contains(&self.world.clock.now()) {
+            self.measured += count;
+        }
+        add(&self.world.counts.accepted, count);
     }
 
     /// QoS 0: what is with the kernel counts as accepted; the rest never went out, and is not owed to anybody.
@@ -105,8 +117,7 @@ impl Device {
         }
         // Kept for its memory.
         self.unwritten = unwritten;
-        self.accepted_count += count;
-        add(&self.world.counts.accepted, count);
+        self.count_accepted(count);
     }
 
     fn accept(&mut self, turn: u32, number: u64) -> bool {

@@ -1,11 +1,12 @@
 //! Configurations that let each broker show what it can: no queue is cut, nothing is written to a disk that need not be.
 
 use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use super::{Kind, certificate, free_port, rumqttd};
 use crate::codec::Version;
-use crate::scenario::Scenario;
+use crate::scenario::{CouplingName, Scenario};
 use crate::transport::Kind as Transport;
 
 /// What a broker is started with.
@@ -16,6 +17,8 @@ pub(super) struct Prepared {
     pub(super) text: String,
     /// Who signs its certificate.
     pub(super) authorities: Option<Vec<u8>>,
+    /// Its admin endpoint, if it has one.
+    pub(super) admin: Option<SocketAddr>,
 }
 
 /// What a broker lacks for a scenario, if anything.
@@ -45,6 +48,10 @@ pub(super) fn prepare(kind: Kind, scenario: &Scenario, folder: &Path, port: u16)
     if scenario.transport.is_secure() {
         authorities = Some(certificate::write(folder)?);
     }
+    let admin = match kind {
+        Kind::Tidegate => admin_of(scenario)?,
+        _ => None,
+    };
     let file = folder.join("broker.conf");
     let name = file.display().to_string();
     let strings =
@@ -55,7 +62,7 @@ pub(super) fn prepare(kind: Kind, scenario: &Scenario, folder: &Path, port: u16)
             for setting in &scenario.broker.tidegate {
                 arguments.extend(strings(&["--set", setting]));
             }
-            (tidegate(scenario, port), arguments)
+            (tidegate(scenario, port, admin), arguments)
         }
         Kind::Mosquitto => (mosquitto(scenario, port), strings(&["-c", &name])),
         Kind::Nats => (nats(folder, port, free_port()?), strings(&["-c", &name])),
@@ -69,7 +76,16 @@ pub(super) fn prepare(kind: Kind, scenario: &Scenario, folder: &Path, port: u16)
     let settings: Vec<String> =
         scenario.broker.tidegate.iter().map(|setting| format!("# --set {setting}\n")).collect();
     let settings = if kind == Kind::Tidegate { settings.concat() } else { String::new() };
-    Ok(Prepared { arguments, text: (text + &settings).replace(&folder, "."), authorities })
+    Ok(Prepared { arguments, text: (text + &settings).replace(&folder, "."), authorities, admin })
+}
+
+/// Where the gateway is to hear of the auto-scaler, if there is one that works together with it.
+fn admin_of(scenario: &Scenario) -> io::Result<Option<SocketAddr>> {
+    let coupled = scenario.autoscale.is_some_and(|settings| settings.coupling != CouplingName::Apart);
+    match scenario.admin {
+        None if coupled => Ok(Some(SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?)))),
+        admin => Ok(admin),
+    }
 }
 
 fn versions(scenario: &Scenario) -> impl Iterator<Item = Version> {
@@ -78,7 +94,7 @@ fn versions(scenario: &Scenario) -> impl Iterator<Item = Version> {
     devices.chain(consumers).map(|version| version.unwrap_or(scenario.version))
 }
 
-fn tidegate(scenario: &Scenario, port: u16) -> String {
+fn tidegate(scenario: &Scenario, port: u16, admin: Option<SocketAddr>) -> String {
     let listener = match scenario.transport {
         Transport::Tcp => "mqtt",
         Transport::Tls => "mqtts",
@@ -86,8 +102,9 @@ fn tidegate(scenario: &Scenario, port: u16) -> String {
         Transport::Wss => "wss",
     };
     let mqtt = if listener == "mqtt" { "" } else { "mqtt = []\n" };
+    let admin = admin.map_or("[]".to_owned(), |admin| format!("\"{admin}\""));
     let mut text = format!(
-        "[listen]\n{mqtt}{listener} = \"127.0.0.1:{port}\"\n\n[admin]\nlisten = []\n\n[log]\nlevel = \"warn\"\n"
+        "[listen]\n{mqtt}{listener} = \"127.0.0.1:{port}\"\n\n[admin]\nlisten = {admin}\n\n[log]\nlevel = \"warn\"\n"
     );
     if scenario.transport.is_secure() {
         text += "\n[tls]\ncertificate = \"certificate.pem\"\nkey = \"key.pem\"\n";

@@ -2,7 +2,7 @@
 
 use tidegate::sim::plot::svg::put;
 
-use super::{single, words};
+use super::{grid, single, words};
 use crate::compare::{MEASURES, Measure};
 use crate::record::{BrokerResult, Comparison, Machine, Run, ScenarioComparison};
 
@@ -37,6 +37,12 @@ pub fn markdown(comparison: &Comparison) -> String {
     if let Some(words) = &comparison.unfinished {
         put(&mut out, format_args!("**Not finished**: {}\n\n", plain(words)));
     }
+    for failure in &comparison.failures {
+        put(&mut out, format_args!("- **Not as expected**: {}\n", plain(failure)));
+    }
+    if !comparison.failures.is_empty() {
+        out.push('\n');
+    }
     for missing in &comparison.missing {
         put(
             &mut out,
@@ -61,6 +67,35 @@ pub fn markdown(comparison: &Comparison) -> String {
 
 fn scenario(out: &mut String, part: &ScenarioComparison) {
     put(out, format_args!("### {}\n\n{}\n\n", plain(&part.scenario), plain(&part.about)));
+    if part.brokers.iter().any(|result| !result.broker.variant.is_empty()) {
+        variants(out, part);
+    } else {
+        side_by_side(out, part);
+    }
+    for result in &part.brokers {
+        warn(out, result.runs.iter(), &format!("{}: ", plain(&result.broker.label())));
+    }
+}
+
+/// A row for each measure, a column for each variant.
+fn variants(out: &mut String, part: &ScenarioComparison) {
+    for (index, row) in grid::rows(part).into_iter().enumerate() {
+        put(
+            out,
+            format_args!("| {} |\n", row.iter().map(|cell| plain(cell)).collect::<Vec<_>>().join(" | ")),
+        );
+        if index == 0 {
+            put(out, format_args!("|---|{}\n", "---:|".repeat(row.len() - 1)));
+        }
+    }
+    put(out, format_args!("\n{}. {}.\n\n", grid::behind(part), words::seeds(part)));
+    if let Some(reference) = part.reference.as_ref().filter(|reference| !reference.about.is_empty()) {
+        put(out, format_args!("{}: {}\n\n", plain(&reference.name), plain(&reference.about)));
+    }
+}
+
+/// A row for each broker, a column for each of the most important measures.
+fn side_by_side(out: &mut String, part: &ScenarioComparison) {
     let known = |name: &&str| part.brokers.iter().any(|result| result.measures.contains_key(*name));
     let column = |name: &str| MEASURES.iter().find(|measure| measure.name == name);
     let columns: Vec<&Measure> =
@@ -86,16 +121,13 @@ fn scenario(out: &mut String, part: &ScenarioComparison) {
             ),
         );
     }
-    for result in &part.brokers {
-        warn(out, result.runs.iter(), &format!("{}: ", plain(&result.broker.name)));
-    }
 }
 
 fn row(out: &mut String, result: &BrokerResult, columns: &[&Measure]) {
     let name = format!("{} {}", result.broker.name, result.broker.version);
     put(out, format_args!("| {} |", plain(name.trim_end())));
     for measure in columns {
-        let Some(summary) = result.measures.get(measure.name) else {
+        let Some(summary) = result.measures.get(measure.name.as_ref()) else {
             out.push_str(" not known |");
             continue;
         };

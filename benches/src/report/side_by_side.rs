@@ -5,7 +5,7 @@ use tidegate::sim::plot::svg::{escape, put};
 use super::chart::{self, Across, Bar, Plot, Series};
 use super::page::{self, Warning};
 use super::words;
-use crate::compare::{MEASURES, Measure};
+use crate::compare::{Measure, measures_of};
 use crate::record::{Broker, BrokerResult, Comparison, Interval, Run, ScenarioComparison, Summary};
 
 /// A page about several brokers.
@@ -36,7 +36,7 @@ pub fn html(comparison: &Comparison) -> String {
 }
 
 fn title(comparison: &Comparison) -> String {
-    let mut names: Vec<String> = brokers(comparison).iter().map(|broker| broker.name.clone()).collect();
+    let mut names: Vec<String> = brokers(comparison).iter().map(|broker| broker.label()).collect();
     names.dedup();
     match comparison.scenarios.as_slice() {
         [] => "Nothing was run".to_owned(),
@@ -60,11 +60,11 @@ fn brokers(comparison: &Comparison) -> Vec<&Broker> {
 }
 
 fn is_same(one: &Broker, other: &Broker) -> bool {
-    (&one.name, &one.version) == (&other.name, &other.version)
+    (&one.name, &one.variant, &one.version) == (&other.name, &other.variant, &other.version)
 }
 
 fn titled(broker: &Broker) -> String {
-    format!("{} {}", broker.name, broker.version).trim_end().to_owned()
+    format!("{} {}", broker.label(), broker.version).trim_end().to_owned()
 }
 
 fn warnings(comparison: &Comparison) -> Vec<Warning> {
@@ -79,10 +79,15 @@ fn warnings(comparison: &Comparison) -> Vec<Warning> {
         places: Vec::new(),
     });
     let runs = comparison.scenarios.iter().flat_map(|part| {
-        let named = move |result: &BrokerResult| format!("{} in {}", result.broker.name, part.scenario);
+        let named = move |result: &BrokerResult| format!("{} in {}", result.broker.label(), part.scenario);
         part.brokers.iter().flat_map(move |result| result.runs.iter().map(move |run| (named(result), run)))
     });
-    unfinished.chain(missing).chain(page::warnings_of(runs)).collect()
+    let failures = (!comparison.failures.is_empty()).then(|| Warning {
+        heading: "Not as expected".to_owned(),
+        meaning: "These runs were cut short or are outside of what their scenario expects.".to_owned(),
+        places: comparison.failures.clone(),
+    });
+    unfinished.chain(failures).chain(missing).chain(page::warnings_of(runs)).collect()
 }
 
 /// The most important figures of all scenarios.
@@ -92,14 +97,14 @@ fn overview(comparison: &Comparison) -> String {
         "<section>\n<h2>In short</h2>\n<table class=\"figures even\">\n<caption>Messages delivered in a second, latency p99, and what became of the messages</caption>\n<thead><tr><th scope=\"col\">Scenario</th>",
     );
     for broker in &names {
-        put(&mut out, format_args!("<th scope=\"col\">{}</th>", escape(&broker.name)));
+        put(&mut out, format_args!("<th scope=\"col\">{}</th>", escape(&broker.label())));
     }
     out.push_str("</tr></thead>\n<tbody>\n");
     for part in &comparison.scenarios {
         put(&mut out, format_args!("<tr><th scope=\"row\">{}</th>", escape(&part.scenario)));
         for broker in &names {
-            let result = part.brokers.iter().find(|result| result.broker.name == broker.name);
-            put(&mut out, format_args!("<td data-of=\"{}\">", escape(&broker.name)));
+            let result = part.brokers.iter().find(|result| result.broker.label() == broker.label());
+            put(&mut out, format_args!("<td data-of=\"{}\">", escape(&broker.label())));
             out.push_str(&result.map_or_else(|| "–".to_owned(), in_short));
             out.push_str("</td>");
         }
@@ -155,7 +160,7 @@ fn scenario(part: &ScenarioComparison, order: &[&Broker]) -> String {
             &mut out,
             format_args!(
                 "<li class=\"{class}\"><b>{}</b> {}{}</li>\n",
-                escape(&result.broker.name),
+                escape(&result.broker.label()),
                 escape(&finding.long),
                 finding
                     .limits
@@ -167,7 +172,7 @@ fn scenario(part: &ScenarioComparison, order: &[&Broker]) -> String {
     out.push_str("</ul>\n");
     out.push_str(&plots(part, order));
     out.push_str(&figures(part));
-    let runs = || part.brokers.iter().flat_map(|r| r.runs.iter().map(|run| (r.broker.name.clone(), run)));
+    let runs = || part.brokers.iter().flat_map(|r| r.runs.iter().map(|run| (r.broker.label(), run)));
     out.push_str(&page::notes(runs()));
     out.push_str(&page::folded("Each run", &each_run(part)));
     if let Some((_, run)) = runs().find(|(_, run)| !run.scenario_file.is_empty()) {
@@ -190,40 +195,47 @@ fn figures(part: &ScenarioComparison) -> String {
         &mut out,
         format_args!(
             "<caption>{behind}; × is the ratio to {}. {}.</caption>\n<thead><tr><th scope=\"col\"></th>",
-            escape(&first.broker.name),
+            escape(&first.broker.label()),
             words::seeds(part)
         ),
     );
     for result in &part.brokers {
-        put(&mut out, format_args!("<th scope=\"col\">{}</th>", escape(&result.broker.name)));
+        put(&mut out, format_args!("<th scope=\"col\">{}</th>", escape(&result.broker.label())));
     }
     out.push_str("</tr></thead>\n<tbody>\n<tr><th scope=\"row\">Messages</th>");
     for result in &part.brokers {
         let verdict = verdict(&words::finding(&result.runs));
-        let name = escape(&result.broker.name);
+        let name = escape(&result.broker.label());
         put(&mut out, format_args!("<td data-of=\"{name}\"><span class=\"cell\">{verdict}</span></td>"));
     }
     out.push_str("</tr>\n");
-    for measure in &MEASURES {
-        if part.brokers.iter().any(|result| result.measures.contains_key(measure.name)) {
-            figures_row(&mut out, measure, part, first.measures.get(measure.name));
+    for measure in &measures_of(part.brokers.iter().flat_map(|result| &result.runs)) {
+        if part.brokers.iter().any(|result| result.measures.contains_key(measure.name.as_ref())) {
+            figures_row(&mut out, measure, part, first.measures.get(measure.name.as_ref()));
         }
     }
     out.push_str("</tbody>\n</table>\n");
+    if let Some(reference) = part.reference.as_ref().filter(|reference| !reference.about.is_empty()) {
+        let (name, about) = (escape(&words::capital(&reference.name)), escape(&reference.about));
+        put(&mut out, format_args!("<p class=\"remark\">{name}: {about}</p>\n"));
+    }
     if part.brokers.iter().any(|result| result.runs.iter().any(|run| run.totals.lost > 0)) {
-        out.push_str("<p class=\"remark\">Latency is that of delivered messages: a broker that loses the late ones looks faster than it is.</p>\n");
+        out.push_str("<p class=\"remark\">What is lost has no latency: a broker that loses the late messages looks faster than it is. What was due or on its way in the end counts with the time that it had waited.</p>\n");
     }
     out
 }
 
 fn figures_row(out: &mut String, measure: &Measure, part: &ScenarioComparison, first: Option<&Summary>) {
-    put(out, format_args!("<tr><th scope=\"row\">{}", escape(&words::capital(measure.title))));
+    put(out, format_args!("<tr><th scope=\"row\">{}", escape(&words::capital(&measure.title))));
     if !measure.unit.is_empty() {
         put(out, format_args!(" <small>{}</small>", escape(measure.unit)));
     }
     out.push_str("</th>");
     let never = |result: &BrokerResult| {
-        result.measures.get(measure.name).is_some_and(|summary| words::median(measure, summary) == "none")
+        result
+            .measures
+            .get(measure.name.as_ref())
+            .is_some_and(|summary| words::median(measure, summary) == "none")
     };
     let known = |result: &BrokerResult| words::known(measure, &result.runs).is_none();
     if part.brokers.len() > 1 && part.brokers.iter().all(|result| never(result) && known(result)) {
@@ -232,15 +244,17 @@ fn figures_row(out: &mut String, measure: &Measure, part: &ScenarioComparison, f
         return;
     }
     for (index, result) in part.brokers.iter().enumerate() {
-        put(out, format_args!("<td data-of=\"{}\">", escape(&result.broker.name)));
-        match result.measures.get(measure.name) {
+        put(out, format_args!("<td data-of=\"{}\">", escape(&result.broker.label())));
+        match result.measures.get(measure.name.as_ref()) {
             None => out.push_str("<span class=\"cell\"><span>not known</span></span>"),
             Some(summary) => {
                 let first = first.filter(|_| index > 0);
                 let ground = words::Ground::of(&result.runs, &part.brokers[0].runs);
                 let comparison = words::comparison(measure, summary, first, ground);
                 let known = words::known(measure, &result.runs);
-                out.push_str(&cell(measure, summary, known.into_iter().chain(comparison)));
+                let reference = words::reference(part, &result.broker, measure);
+                let remarks = known.into_iter().chain(reference).chain(comparison);
+                out.push_str(&cell(measure, summary, remarks));
             }
         }
         out.push_str("</td>");
@@ -260,12 +274,12 @@ fn cell(measure: &Measure, summary: &Summary, remarks: impl Iterator<Item = Stri
 /// What happened over time, the distribution of latency, and the delivered messages as bars.
 fn plots(part: &ScenarioComparison, order: &[&Broker]) -> String {
     let of = |broker: &&Broker| part.brokers.iter().find(|result| is_same(&result.broker, broker));
-    let middle: Vec<(&str, Option<&Run>)> =
-        order.iter().map(|broker| (broker.name.as_str(), of(broker).and_then(middle_run))).collect();
+    let middle: Vec<(String, Option<&Run>)> =
+        order.iter().map(|broker| (broker.label(), of(broker).and_then(middle_run))).collect();
     let measured = middle.iter().filter_map(|(_, run)| *run).map(|run| run.duration).fold(0.0, f64::max);
     let lines = |points: &dyn Fn(&Run) -> Vec<(f64, f64)>| -> Vec<Series> {
-        let line = |(name, run): &(&str, Option<&Run>)| Series {
-            name: (*name).to_owned(),
+        let line = |(name, run): &(String, Option<&Run>)| Series {
+            name: name.clone(),
             points: run.map(points).unwrap_or_default(),
         };
         middle.iter().map(line).collect()
@@ -280,6 +294,11 @@ fn plots(part: &ScenarioComparison, order: &[&Broker]) -> String {
     out.push_str(&over_time("Accepted", "messages/s", None, &|i| per_second(i.accepted, i)));
     out.push_str(&over_time("Waiting", "messages owed to consumers", Some(1.0), &|i| Some(i.waiting as f64)));
     out.push_str(&over_time("Delay p99", "ms", Some(0.01), &|i| i.p99));
+    out.push_str(&over_time("Queueing delay p99", "ms", Some(1.0), &|i| i.wait_p99));
+    if order.iter().any(|broker| !broker.variant.is_empty()) {
+        out.push_str(&over_time("Consumers", "connected", None, &|i| Some(f64::from(i.consumers))));
+        out.push_str(&over_time("Rate that following devices use", "messages/s each", None, &|i| i.rate));
+    }
     out.push_str(&distribution(lines(&|run: &Run| percentiles(run))));
     out.push_str("</div>\n<p class=\"remark\">The curves show the run nearest to the median. In the shaded parts nothing is measured: the generator warms up or waits for the rest, and curves may leave the scale.</p>\n");
     out
@@ -302,7 +321,7 @@ fn delivered_bars(part: &ScenarioComparison, order: &[&Broker]) -> String {
         let finding = words::finding(&result.runs);
         let flaw = if finding.good { String::new() } else { format!(", {}", finding.short) };
         Bar {
-            name: result.broker.name.clone(),
+            name: result.broker.label(),
             place: order.iter().position(|broker| is_same(broker, &result.broker)).unwrap_or(index),
             value: summary.median,
             range: (summary.low, summary.high),
@@ -347,7 +366,7 @@ fn each_run(part: &ScenarioComparison) -> String {
                 &mut out,
                 format_args!(
                     "<tr><th scope=\"row\">{} {}</th><td data-of=\"delivered\">{}</td><td data-of=\"p99\">{}</td><td data-of=\"messages\">{}</td></tr>\n",
-                    escape(&result.broker.name),
+                    escape(&result.broker.label()),
                     run.repetition,
                     words::quantity(run.rates.delivered, "/s"),
                     words::quantity(run.latency.p99, "ms"),

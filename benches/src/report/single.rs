@@ -5,8 +5,24 @@ use tidegate::sim::plot::svg::{escape, put};
 use super::chart::{Across, Plot, Series};
 use super::side_by_side::{distribution, per_second, percentiles, timeline};
 use super::{page, words};
-use crate::compare::waiting_at_end;
+use crate::compare::{value, waiting_at_end};
 use crate::record::{ClassTotals, Interval, Run, Use};
+
+/// Figures that a run has if they make sense for its scenario.
+const CONTROL: [(&str, &str); 12] = [
+    ("queue_wait_mean", "Queueing delay, mean, ms"),
+    ("queue_wait_p50", "Queueing delay p50, ms"),
+    ("queue_wait_p99", "Queueing delay p99, ms"),
+    ("queue_wait_max", "Queueing delay max, ms"),
+    ("processed_share", "Processed of what was possible"),
+    ("delivered_share", "Processed of the consumers' capacity"),
+    ("mean_depth", "Mean queue length"),
+    ("mean_interval", "Mean send interval, s"),
+    ("max_interval", "Longest send interval, s"),
+    ("mean_instances", "Mean instances"),
+    ("settle", "Time to settle, s"),
+    ("swing", "Swing once settled"),
+];
 
 type Value = (&'static str, fn(&Interval) -> Option<f64>);
 
@@ -62,11 +78,14 @@ pub(super) fn rows(run: &Run) -> Vec<(&'static str, String)> {
         ("Delivered", both(totals.delivered, rates.delivered)),
         ("Lost", words::count(totals.lost)),
         ("Duplicates", words::count(totals.duplicates)),
+        ("Repeated after a reconnect", words::count(totals.repeated)),
         ("Out of order", words::count(totals.out_of_order)),
         ("Delivered though never acknowledged", words::count(totals.unaccepted)),
         ("Foreign or unreadable", words::count(totals.foreign)),
         ("Refused with a reason", words::count(totals.refused)),
         ("Waiting at the end", words::count(waiting_at_end(run))),
+        ("Due and not sent", words::count(totals.unsent)),
+        ("Sent and not there in the end", words::count(totals.outstanding)),
     ];
     let shares = [
         ("Latency p50", latency.p50),
@@ -77,6 +96,9 @@ pub(super) fn rows(run: &Run) -> Vec<(&'static str, String)> {
     ];
     if latency.count > 0 {
         rows.extend(shares.map(|(name, value)| (name, words::quantity(value, "ms"))));
+    }
+    for (name, title) in CONTROL {
+        rows.extend(value(run, name).map(|value| (title, words::figure(value))));
     }
     let connections = format!(
         "{}, {} failed, {} broken, in {}",
@@ -111,6 +133,7 @@ fn plots(run: &Run) -> String {
         ("sent", |i| per_second(i.sent, i)),
         ("accepted", |i| per_second(i.accepted, i)),
         ("delivered", |i| per_second(i.delivered, i)),
+        ("right", |i| i.limit),
     ];
     let clients: &[Value] =
         &[("devices", |i| Some(f64::from(i.devices))), ("consumers", |i| Some(f64::from(i.consumers)))];
@@ -124,6 +147,8 @@ fn plots(run: &Run) -> String {
     ));
     let delays: &[Value] = &[("p50", |i| i.p50), ("p99", |i| i.p99), ("max", |i| i.max)];
     out.push_str(&over_time("Delay", "ms", Some(0.01), delays));
+    let waits: &[Value] = &[("p50", |i| i.wait_p50), ("p99", |i| i.wait_p99)];
+    out.push_str(&over_time("Queueing delay", "ms", Some(1.0), waits));
     out.push_str(&distribution(vec![Series { name: run.broker.name.clone(), points: percentiles(run) }]));
     out.push_str(&over_time("Connected", "clients", Some(1.0), clients));
     out.push_str(&over_time(
@@ -145,7 +170,18 @@ fn classes(classes: &[ClassTotals]) -> String {
     if classes.len() < 2 {
         return String::new();
     }
-    let heads = ["Class", "Devices", "Sent", "Accepted", "Refused", "Lost", "Latency p99", "Fairness"];
+    let heads = [
+        "Class",
+        "Devices",
+        "Sent",
+        "Accepted",
+        "Accepted a second",
+        "Refused",
+        "Lost",
+        "Latency p99",
+        "Queueing p99",
+        "Fairness",
+    ];
     let mut out =
         String::from("<section>\n<h2>Classes of devices</h2>\n<table class=\"figures\">\n<thead><tr>");
     heads.iter().for_each(|head| put(&mut out, format_args!("<th scope=\"col\">{head}</th>")));
@@ -155,9 +191,11 @@ fn classes(classes: &[ClassTotals]) -> String {
             words::count(u64::from(class.devices)),
             words::count(class.sent),
             words::count(class.accepted),
+            words::quantity(class.rate, "/s"),
             words::count(class.refused),
             words::count(class.lost),
             words::quantity(class.latency.p99, "ms"),
+            words::quantity(class.queue_wait.p99, "ms"),
             class.fairness.map_or_else(|| "not known".to_owned(), words::figure),
         ];
         put(&mut out, format_args!("<tr><th scope=\"row\">{}</th>", escape(&class.name)));

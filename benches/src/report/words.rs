@@ -1,7 +1,7 @@
 //! Figures and findings in words, the same in every kind of report.
 
 use crate::compare::{Better, Measure};
-use crate::record::{Missing, NoteKind, Run, ScenarioComparison, Summary, Totals};
+use crate::record::{Broker, Missing, NoteKind, Run, ScenarioComparison, Summary, Totals};
 
 /// A whole number with its thousands apart.
 pub fn count(value: u64) -> String {
@@ -41,10 +41,29 @@ pub fn quantity(value: f64, unit: &str) -> String {
     format!("{}{space}{unit}", figure(value))
 }
 
+/// What is counted, and is best never seen.
+const COUNTED: [&str; 11] = [
+    "lost",
+    "lost_share",
+    "duplicates",
+    "repeated",
+    "out_of_order",
+    "refused",
+    "unsent",
+    "outstanding",
+    "waiting",
+    "disconnects",
+    "failed_connects",
+];
+
+/// Whether it is one of those that are counted and best never seen.
+pub fn is_counted(measure: &Measure) -> bool {
+    COUNTED.contains(&measure.name.as_ref())
+}
+
 /// The median, or `none` of something that is counted and was never seen.
 pub fn median(measure: &Measure, summary: &Summary) -> String {
-    let counted = matches!(measure.name, "lost" | "lost_share" | "duplicates" | "out_of_order" | "waiting");
-    if counted && summary.high == 0.0 { "none".to_owned() } else { figure(summary.median) }
+    if is_counted(measure) && summary.high == 0.0 { "none".to_owned() } else { figure(summary.median) }
 }
 
 /// The range of repetitions, if there is one.
@@ -55,11 +74,29 @@ pub fn range(summary: &Summary) -> Option<String> {
 
 /// Measures of which more or less is good or bad by itself. More accepted is no merit (it may be lost), and neither is
 /// less memory for less work.
-const JUDGED: [&str; 7] = ["delivered", "p50", "p99", "max", "lost_share", "duplicates", "out_of_order"];
+const JUDGED: [&str; 10] = [
+    "delivered",
+    "p50",
+    "p99",
+    "max",
+    "queue_wait_mean",
+    "queue_wait_p50",
+    "queue_wait_p99",
+    "lost_share",
+    "duplicates",
+    "out_of_order",
+];
+
+/// The figure from elsewhere beside that of a variant, with its name.
+pub fn reference(part: &ScenarioComparison, broker: &Broker, measure: &Measure) -> Option<String> {
+    let reference = part.reference.as_ref().filter(|_| broker.name == "tidegate")?;
+    let value = reference.of(&broker.variant, &measure.name)?;
+    Some(format!("{}: {}", reference.name, figure(value)))
+}
 
 /// From how many runs a figure is known, if not from all.
 pub fn known(measure: &Measure, runs: &[Run]) -> Option<String> {
-    let known = runs.iter().filter_map(measure.read).count();
+    let known = runs.iter().filter_map(|run| measure.read(run)).count();
     (known < runs.len()).then(|| format!("known from {known} of {}", plural(runs.len(), "run")))
 }
 
@@ -107,7 +144,7 @@ pub fn comparison(
     };
     let judged = ground.repeated
         && ground.sound
-        && JUDGED.contains(&measure.name)
+        && JUDGED.contains(&measure.name.as_ref())
         && (ground.lossless || measure.unit != "ms");
     match ratio {
         Some(same) if same == "1×" => Some("the same".to_owned()),
@@ -168,7 +205,8 @@ pub fn finding(runs: &[Run]) -> Finding {
         _ if cut > 0 => wrong.push(format!("{cut} of them cut short")),
         _ => {}
     }
-    if totals.delivered == 0 {
+    // Who sends nothing by design gets nothing.
+    if totals.delivered == 0 && totals.sent > 0 {
         wrong.insert(0, "nothing was delivered".to_owned());
     }
     if unchecked {
@@ -182,6 +220,8 @@ pub fn finding(runs: &[Run]) -> Finding {
     };
     let (good, short, long) = if runs.is_empty() {
         (false, "no result".to_owned(), "No run gave a result.".to_owned())
+    } else if wrong.is_empty() && totals.sent == 0 && totals.expected == 0 {
+        (true, "nothing sent".to_owned(), format!("{behind}nothing was sent."))
     } else if wrong.is_empty() {
         let long = format!("{behind}every accepted message was delivered once and in order{refused}.");
         (true, "nothing lost".to_owned(), long)
@@ -259,6 +299,7 @@ fn short(wrong: &[String], cut: usize) -> String {
 fn sum(runs: &[Run]) -> Totals {
     let mut sum = Totals::default();
     for Run { totals, .. } in runs {
+        sum.sent = sum.sent.saturating_add(totals.sent);
         sum.expected = sum.expected.saturating_add(totals.expected);
         sum.delivered = sum.delivered.saturating_add(totals.delivered);
         sum.lost = sum.lost.saturating_add(totals.lost);
@@ -334,6 +375,16 @@ mod tests {
     }
 
     #[test]
+    fn nothing_delivered_is_bad_only_if_something_was_sent() {
+        let silent = Run::default();
+        let found = finding(std::slice::from_ref(&silent));
+        assert_eq!((found.good, found.long.as_str()), (true, "Nothing was sent."));
+        let totals = Totals { sent: 5, ..Totals::default() };
+        let found = finding(&[Run { totals, ..silent }]);
+        assert!(!found.good && found.short == "nothing was delivered", "{found:?}");
+    }
+
+    #[test]
     fn one_bad_run_spoils_the_finding() {
         assert!(finding(&[run(0, 0), run(0, 0)]).good);
         let bad = finding(&[run(0, 0), run(50, 3)]);
@@ -345,7 +396,8 @@ mod tests {
     #[test]
     fn no_result_and_no_check_are_no_praise() {
         assert!(!finding(&[]).good);
-        assert!(!finding(&[Run::default()]).good, "nothing delivered");
+        let totals = Totals { sent: 1, ..Totals::default() };
+        assert!(!finding(&[Run { totals, ..Run::default() }]).good, "nothing delivered");
         let note = Note { kind: NoteKind::Check, text: "the list was full".to_owned() };
         assert!(!finding(&[Run { notes: vec![note], ..run(0, 0) }]).good);
         assert!(!finding(&[Run { error: Some("closed".to_owned()), ..run(0, 0) }]).good);

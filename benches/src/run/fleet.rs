@@ -149,9 +149,9 @@ impl Fleet {
 
     fn update_consumers(&mut self, now: Nanos) -> u32 {
         let seen = Seen {
-            waiting: self.world.ledgers.first().map_or(0, |ledger| ledger.waiting()),
+            waiting: self.world.ledgers.first().map_or(0, |ledger| ledger.queued()),
             phase: *self.world.phase.lock(),
-            demand: self.demand(now),
+            demand: self.demand(now).unwrap_or(0.0),
         };
         let scaled = self.scaling.instances(now, &seen);
         if let (Some(news), Some(instances)) = (&self.news, scaled) {
@@ -183,12 +183,10 @@ impl Fleet {
         self.wanted_consumers
     }
 
-    /// What devices that are there would send if nobody held them back; closed loops have no such number.
-    fn demand(&self, now: Nanos) -> f64 {
+    /// What devices that are to be there would send if nobody held them back; none if some send as fast as they can.
+    pub(super) fn demand(&self, now: Nanos) -> Option<f64> {
         let classes = self.world.scenario.classes.iter().enumerate();
-        classes
-            .map(|(class, settings)| f64::from(self.wanted(class, now)) * settings.rate.unwrap_or(0.0))
-            .sum()
+        classes.map(|(class, settings)| Some(f64::from(self.wanted(class, now)) * settings.rate?)).sum()
     }
 
     /// Devices of this class (or all) lose their connections, each with this chance.

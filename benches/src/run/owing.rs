@@ -29,6 +29,7 @@ impl Owing {
         devices: &[Done],
         ended: Nanos,
         latencies: &mut [Distribution],
+        waits: &mut [Distribution],
     ) -> Self {
         let mut owing = Self::default();
         let measured = world.measured();
@@ -48,6 +49,13 @@ impl Owing {
                     continue;
                 }
                 let next = recipient.stream.lock().next_of(number);
+                for (range, acked) in world.acks[number as usize].lock().since(next) {
+                    if measured.contains(&acked) {
+                        let count = sending.accepted.count_within(&range);
+                        let waited = ended.saturating_sub(acked);
+                        waits[usize::from(flow.class)].saturating_record_n((waited / 1000).max(1), count);
+                    }
+                }
                 for (range, intended) in sending.intents.since(next) {
                     let refused = sending.refused.count_within(&range);
                     let count = (range.end - range.start).saturating_sub(refused);

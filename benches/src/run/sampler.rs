@@ -8,6 +8,8 @@ use crate::record::{Interval, Rates, Use};
 use crate::stats::{distribution, get, merge, millis};
 use crate::world::World;
 
+use super::supply::Supply;
+
 /// Counters at one moment.
 #[derive(Debug, Clone, Copy, Default)]
 struct Snapshot {
@@ -61,16 +63,19 @@ impl Sampler {
     }
 
     /// Ends an interval; `measured` if it is part of what is measured.
-    pub(super) fn sample(&mut self, world: &World, measured: bool) -> Interval {
+    pub(super) fn sample(&mut self, world: &World, measured: bool, supply: &mut Supply) -> Interval {
         let now = self.snapshot(world);
         let mut all = distribution();
         world.latencies.take().iter().for_each(|class| merge(&mut all, class));
         let at = |quantile: f64| (!all.is_empty()).then(|| millis(all.value_at_quantile(quantile)));
+        let mut waits = distribution();
+        world.waits.take().iter().for_each(|class| merge(&mut waits, class));
+        let waited = |quantile: f64| (!waits.is_empty()).then(|| millis(waits.value_at_quantile(quantile)));
         let length = seconds(now.at.saturating_sub(self.last.at));
         let cpu = |used: Usage, before: Usage| (used.cpu - before.cpu).max(0.0) / length.max(1e-9);
         let followers = world.counts.followers.load(Relaxed);
         let followed = get(&world.counts.followed) as f64 / 1000.0 / f64::from(followers.max(1));
-        let interval = Interval {
+        let mut interval = Interval {
             t: self.time(world, now.at),
             length,
             sent: now.sent - self.last.sent,
@@ -84,11 +89,17 @@ impl Sampler {
             p50: at(0.5),
             p99: at(0.99),
             max: (!all.is_empty()).then(|| millis(all.max())),
+            wait_p50: waited(0.5),
+            wait_p99: waited(0.99),
+            demand: None,
+            capacity: None,
+            limit: None,
             rate: (followers > 0).then_some(followed),
             broker_cpu: now.broker.map(|used| cpu(used, self.last.broker.unwrap_or(used))),
             broker_rss: now.broker.map(|used| used.rss),
             generator_cpu: cpu(now.generator, self.last.generator),
         };
+        supply.tell(&mut interval);
         if measured {
             self.largest.0 = self.largest.0.max(now.broker.map_or(0, |used| used.rss));
             self.largest.1 = self.largest.1.max(now.generator.rss);

@@ -41,7 +41,6 @@ pub(super) fn totals(
         totals.sent = mine.iter().map(|device| device.sent).sum();
         totals.accepted = mine.iter().map(|device| device.accepted).sum();
         totals.refused = mine.iter().map(|device| device.refused).sum();
-        totals.fairness = jain(mine.iter().map(|device| device.accepted as f64));
     }
     for recipient in &world.recipients {
         let stream = recipient.stream.lock();
@@ -62,6 +61,31 @@ pub(super) fn totals(
         }
     }
     (totals, classes)
+}
+
+/// What each class got in the measured part of so many seconds.
+pub(super) fn measure_classes(
+    world: &World,
+    devices: &[Done],
+    waits: &[Distribution],
+    duration: f64,
+    classes: &mut [ClassTotals],
+) {
+    let settings = &world.scenario.classes;
+    // A class is equal to the one that it names, and to all others that name it.
+    let group = |class: usize| settings[class].fair_with.as_ref().unwrap_or(&settings[class].name);
+    let comes_and_goes = |class: usize| settings[class].patterned && world.scenario.workload.is_some();
+    for (class, totals) in classes.iter_mut().enumerate() {
+        let mine = devices.iter().filter(|device| device.class == class);
+        totals.measured = mine.map(|device| device.measured).sum();
+        totals.rate = if duration > 0.0 { totals.measured as f64 / duration } else { 0.0 };
+        totals.queue_wait = waits.get(class).map(in_short).unwrap_or_default();
+        let equals = devices.iter().filter(|device| group(device.class) == group(class));
+        totals.fairness = match equals.clone().any(|device| comes_and_goes(device.class)) {
+            true => None,
+            false => jain(equals.map(|device| device.measured as f64)),
+        };
+    }
 }
 
 /// What a reader must know to judge the figures.

@@ -5,9 +5,10 @@ mod clients;
 use tidegate_control::autoscale::{Coupling, ScalerConfig};
 use tidegate_control::time::Span;
 
-use super::{Action, Class, Consumers, CouplingName, EventSettings, Scenario, ScenarioError};
+use super::{Action, BASE, Class, Consumers, CouplingName, EventSettings, Scenario, ScenarioError};
 use crate::check::HEADER;
-use crate::compare::MEASURES;
+use crate::compare::measure_names;
+use crate::peers::Kind;
 
 type Problem = (String, String);
 
@@ -88,6 +89,7 @@ impl Scenario {
             ("workload.points", points),
             ("event", self.events.len()),
             ("variant", self.variants.len()),
+            ("study", self.study.len()),
             ("broker.tidegate", self.broker.tidegate.len()),
         ];
         let most = MOST_ENTRIES as f64;
@@ -122,7 +124,50 @@ impl Scenario {
         }
         self.events.iter().try_for_each(|event| self.check_event(event))?;
         self.check_autoscale()?;
-        self.expect.iter().try_for_each(|(key, band)| check_band(key, band))
+        self.check_names()?;
+        let known = measure_names(self);
+        self.expect.iter().try_for_each(|(key, band)| check_band(key, band, &known))
+    }
+
+    /// What a file names must be there.
+    fn check_names(&self) -> Result<(), Problem> {
+        for class in &self.classes {
+            let Some(equal) = &class.fair_with else { continue };
+            let found = self.classes.iter().find(|other| other.name == *equal);
+            if found.is_none_or(|other| other.fair_with.as_ref().is_some_and(|name| *name != other.name)) {
+                let text = format!("= {equal:?} must be the name of a class that names no other itself");
+                return Err((format!("class {:?}: fair_with", class.name), text));
+            }
+        }
+        if let Some(kind) = &self.broker.kind {
+            Kind::named(kind).map_err(|error| ("broker.kind".to_owned(), error.to_string()))?;
+        }
+        // In a variant there are no variants to name.
+        if self.variants.is_empty() {
+            return Ok(());
+        }
+        let known = |name: &&String| self.variants.contains_key(*name) || *name == BASE;
+        if let Some(name) = self.study.iter().find(|name| !known(name)) {
+            let names: Vec<&str> = self.variants.keys().map(String::as_str).collect();
+            return Err((
+                "study".to_owned(),
+                format!("names {name:?}: it must be {BASE} or one of {}", names.join(", ")),
+            ));
+        }
+        if self.variants.contains_key(BASE) {
+            return Err(problem("variant", "can't be called base: that is the file without a variant"));
+        }
+        let values = self.reference.iter().flat_map(|reference| &reference.values);
+        let measures = measure_names(self);
+        for (variant, values) in values {
+            if !known(&variant) {
+                return Err((format!("reference.values.{variant}"), "is no variant".to_owned()));
+            }
+            if let Some(name) = values.keys().find(|name| !measures.contains(name)) {
+                return Err((format!("reference.values.{variant}.{name}"), "is no measure".to_owned()));
+            }
+        }
+        Ok(())
     }
 
     fn check_autoscale(&self) -> Result<(), Problem> {
@@ -245,9 +290,9 @@ fn check_consumers(consumers: &Consumers) -> Result<(), Problem> {
     Ok(())
 }
 
-fn check_band(key: &str, band: &[f64; 2]) -> Result<(), Problem> {
-    if !MEASURES.iter().any(|measure| measure.name == key) {
-        let known = MEASURES.map(|measure| measure.name).join(", ");
+fn check_band(key: &str, band: &[f64; 2], measures: &[String]) -> Result<(), Problem> {
+    if !measures.iter().any(|name| name == key) {
+        let known = measures.join(", ");
         return Err((format!("expect.{key}"), format!("is not known: it must be one of {known}")));
     }
     if band[0] <= band[1] { Ok(()) } else { Err(problem(&format!("expect.{key}"), "must be [low, high]")) }

@@ -13,7 +13,7 @@ pub use settings::{
 use tidegate::sim::pattern::Pattern;
 
 /// The scenarios that are part of the program.
-pub const BUILT_IN: [(&str, &str); 8] = [
+pub const BUILT_IN: [(&str, &str); 11] = [
     ("fan-in", include_str!("../../scenarios/fan-in.toml")),
     ("fan-out", include_str!("../../scenarios/fan-out.toml")),
     ("point-to-point", include_str!("../../scenarios/point-to-point.toml")),
@@ -21,8 +21,14 @@ pub const BUILT_IN: [(&str, &str); 8] = [
     ("connections-10k", include_str!("../../scenarios/connections-10k.toml")),
     ("flood", include_str!("../../scenarios/flood.toml")),
     ("slow-consumer", include_str!("../../scenarios/slow-consumer.toml")),
+    ("case-study-002", include_str!("../../scenarios/case-study-002.toml")),
+    ("flash-crowd", include_str!("../../scenarios/flash-crowd.toml")),
+    ("capacity-steps", include_str!("../../scenarios/capacity-steps.toml")),
     ("reconnect-herd", include_str!("../../scenarios/reconnect-herd.toml")),
 ];
+
+/// What a study calls the file without a variant.
+pub const BASE: &str = "base";
 
 /// Bytes of a file at most.
 const LONGEST_FILE: u64 = 1_000_000;
@@ -92,6 +98,18 @@ impl Scenario {
         Ok(Loaded { scenario, text })
     }
 
+    /// Reads and checks a scenario with all variants that a study of it runs.
+    pub fn load_study(name: &str) -> Result<Vec<(String, Loaded)>, ScenarioError> {
+        let (file, text) = read(name)?;
+        let base = Self::parse(&file, &text, None)?;
+        let one = |variant: Option<String>| {
+            let scenario = Self::parse(&file, &text, variant.as_deref())?;
+            let label = variant.unwrap_or_else(|| BASE.to_owned());
+            Ok((label, Loaded { scenario, text: text.clone() }))
+        };
+        base.columns().into_iter().map(one).collect()
+    }
+
     /// Checks the text of a file.
     pub fn parse(file: &str, text: &str, variant: Option<&str>) -> Result<Self, ScenarioError> {
         let refused = |error: toml::de::Error| ScenarioError::Parse {
@@ -125,6 +143,13 @@ impl Scenario {
         }
     }
 
+    /// The variants that a study runs, in the order of its columns, as arguments of [`Scenario::parse`].
+    pub fn columns(&self) -> Vec<Option<String>> {
+        let all = || std::iter::once(BASE.to_owned()).chain(self.variants.keys().cloned()).collect();
+        let names: Vec<String> = if self.study.is_empty() { all() } else { self.study.clone() };
+        names.into_iter().map(|name| (name != BASE).then_some(name)).collect()
+    }
+
     /// How many devices of patterned classes are there over time.
     pub fn pattern(&self) -> Result<Pattern, String> {
         let Some(workload) = &self.workload else { return Pattern::through(&[[0.0, 1.0]]) };
@@ -145,6 +170,10 @@ impl Scenario {
             base.remove("workload");
         }
         merge(&mut base, &self.variants[name]);
+        // An empty band takes away the one of the file.
+        if let Some(toml::Value::Table(expect)) = base.get_mut("expect") {
+            expect.retain(|_, band| band.as_array().is_none_or(|band| !band.is_empty()));
+        }
         let full = format!("{}@{name}", self.name);
         base.insert("name".to_owned(), full.into());
         base.try_into()

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 pub use tidegate::sim::scenario::{AutoscaleSettings, CouplingName, Service, Workload};
 
 use crate::codec::Version;
+use crate::record::Reference;
 use crate::transport::Kind;
 
 /// One experiment. Times in lists are shares of the duration, as in the simulator's scenarios.
@@ -69,6 +70,11 @@ pub struct Scenario {
     /// The bands in which measures must lie.
     #[serde(default)]
     pub expect: BTreeMap<String, [f64; 2]>,
+    /// The variants that a study runs, in the order of its columns; `base` is the file without a variant. All unless given.
+    #[serde(default)]
+    pub study: Vec<String>,
+    /// Figures from elsewhere to put beside those of a study.
+    pub reference: Option<Reference>,
     /// Tables that replace keys of this file when `NAME@VARIANT` is run.
     #[serde(default, rename = "variant")]
     pub variants: BTreeMap<String, toml::Table>,
@@ -155,6 +161,8 @@ pub struct Class {
     pub patterned: bool,
     /// Another protocol than the scenario's.
     pub version: Option<Version>,
+    /// The class whose devices these are to be equal to: fairness is that of both together.
+    pub fair_with: Option<String>,
 }
 
 /// Consumers of one kind.
@@ -265,6 +273,8 @@ pub enum Side {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BrokerSettings {
+    /// The broker that is started unless another one is asked for; Tidegate unless given.
+    pub kind: Option<String>,
     /// Tidegate: `key=value` as after `--set`.
     pub tidegate: Vec<String>,
 }

@@ -49,6 +49,7 @@ pub fn comparison() -> Comparison {
         generator: "0.1.0".to_owned(),
         seconds: 688.0,
         unfinished: None,
+        failures: Vec::new(),
         scenarios: vec![scenario("flood", flood, &FLOOD), scenario("shared", shared, &SHARED)],
         missing: vec![Missing {
             broker: "emqx".to_owned(),
@@ -70,7 +71,12 @@ fn scenario(name: &str, about: &str, brokers: &[Behaviour]) -> ScenarioCompariso
         let measures = summarise(&runs, results.first().map(|first| &first.measures));
         results.push(BrokerResult { broker: broker(behaviour.name), measures, runs });
     }
-    ScenarioComparison { scenario: name.to_owned(), about: about.to_owned(), brokers: results }
+    ScenarioComparison {
+        scenario: name.to_owned(),
+        about: about.to_owned(),
+        brokers: results,
+        reference: None,
+    }
 }
 
 fn one_run(scenario: &str, about: &str, behaviour: Behaviour, repetition: u32) -> Run {
@@ -186,6 +192,7 @@ fn intervals(behaviour: Behaviour, luck: f64, duration: f64) -> Vec<Interval> {
 fn broker(name: &str) -> Broker {
     Broker {
         name: name.to_owned(),
+        variant: String::new(),
         version: "2.0.1".to_owned(),
         configuration: "listener 40123 127.0.0.1\nmax_queued_messages 0\nmax_inflight_messages 0\n"
             .to_owned(),

@@ -123,7 +123,7 @@ fn nothing_makes_a_report_too() {
         assert!(report.ends_with("</html>\n") && !report.contains("NaN"));
     }
     assert!(!markdown(&Comparison::default()).contains("NaN"));
-    assert!(run_markdown(&Run::default()).contains("Nothing was delivered"));
+    assert!(run_markdown(&Run::default()).contains("Nothing was sent"));
 }
 
 #[test]
