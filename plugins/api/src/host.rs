@@ -121,14 +121,15 @@ pub struct Publisher {
     /// How often the rate changed.
     changes: AtomicU32,
     exempt: AtomicBool,
+    share: AtomicU32,
 }
 
 impl Publisher {
     /// A publisher without a limit.
     pub fn new(client: Arc<str>, user: Option<Arc<str>>, keep_alive: u16, level: u8) -> Self {
         let rate = AtomicU64::new(f64::INFINITY.to_bits());
-        let (changes, exempt) = (AtomicU32::new(0), AtomicBool::new(false));
-        Self { client, user, keep_alive, level, rate, changes, exempt }
+        let (changes, exempt, share) = (AtomicU32::new(0), AtomicBool::new(false), AtomicU32::new(1));
+        Self { client, user, keep_alive, level, rate, changes, exempt, share }
     }
 
     /// The rate that it may use, in messages a second; infinity is no limit.
@@ -152,6 +153,16 @@ impl Publisher {
     /// Says whether it is held only where a queue is full.
     pub fn set_exempt(&self, exempt: bool) {
         self.exempt.store(exempt, Ordering::Relaxed);
+    }
+
+    /// How many messages it may send where others in line may send one.
+    pub fn share(&self) -> u32 {
+        self.share.load(Ordering::Relaxed)
+    }
+
+    /// Says how many messages it may send where others in line may send one; at least 1.
+    pub fn set_share(&self, share: u32) {
+        self.share.store(share.max(1), Ordering::Relaxed);
     }
 
     /// A number that is another one after each change of the rate.

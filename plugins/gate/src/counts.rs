@@ -50,6 +50,37 @@ impl Counts {
         }
     }
 
+    /// Says what each metric means.
+    pub(crate) fn describe() {
+        let counters = [
+            (
+                "tidegate_gate_delayed_messages_total",
+                "Messages that waited because their publisher was too fast",
+            ),
+            ("tidegate_gate_delay_milliseconds_total", "How long these waited, added up"),
+            (
+                "tidegate_gate_overdue_messages_total",
+                "Messages that passed over the rate, having waited long enough",
+            ),
+            (
+                "tidegate_gate_refused_messages_total",
+                "Messages refused with 0x97 because of their publisher's rate",
+            ),
+            (
+                "tidegate_gate_dropped_messages_total",
+                "QoS 0 messages thrown away because of their publisher's rate",
+            ),
+            ("tidegate_gate_closed_total", "Clients disconnected because they went on being too fast"),
+        ];
+        for (name, text) in counters {
+            metrics::describe_counter!(name, text);
+        }
+        metrics::describe_gauge!(
+            "tidegate_gate_held",
+            "Publishers whose message waits because of their rate"
+        );
+    }
+
     /// Copies them into the metrics registry.
     pub(crate) fn publish(&self) {
         let now = self.snapshot();

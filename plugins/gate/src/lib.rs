@@ -15,11 +15,11 @@ mod hook;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tidegate_control::Invalid;
-use tidegate_plugin::{Client, Hook, Plugin, Refusal};
+use tidegate_plugin::{Client, Hook, Host, Plugin, Refusal};
 
 pub use counts::{Counts, Snapshot};
 use hook::GateHook;
@@ -121,6 +121,10 @@ impl Plugin for Gate {
 
     fn connect(&self, client: &Client<'_>) -> Result<Option<Box<dyn Hook>>, Refusal> {
         Ok(Some(Box::new(GateHook::new(client.publisher, &self.config, &self.counts))))
+    }
+
+    fn start(&self, _host: &Weak<dyn Host>) {
+        Counts::describe();
     }
 
     fn refresh_metrics(&self) {

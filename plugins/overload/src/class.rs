@@ -30,6 +30,9 @@ pub(crate) struct Class {
     pub(crate) exempt: bool,
 }
 
+/// The most messages of one publisher in a turn.
+const MOST_SHARE: f64 = 1000.0;
+
 /// All classes; the last one is for those that no other wants.
 #[derive(Debug)]
 pub(crate) struct Classes(Vec<Class>);
@@ -70,6 +73,14 @@ impl Classes {
     /// Whether the class of such a publisher is never held back.
     pub(crate) fn exempts(&self, publisher: &Publisher, topics: u64) -> bool {
         self.get(self.of(publisher, topics)).exempt
+    }
+
+    /// Tells the gateway what such a publisher is where publishers stand in line.
+    pub(crate) fn settle(&self, publisher: &Publisher, topics: u64) {
+        let class = self.get(self.of(publisher, topics));
+        publisher.set_exempt(class.exempt);
+        // a class without a weight in the settings has 1, so that is what others are measured by
+        publisher.set_share(class.weight.round().clamp(1.0, MOST_SHARE) as u32);
     }
 
     /// The class of a publisher that has used topics of these classes.

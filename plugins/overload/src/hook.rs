@@ -66,7 +66,7 @@ impl Hook for TopicHook {
                 self.bits = bits;
                 self.topics.used.lock().insert(key(&self.publisher), bits);
                 self.topics.changes.fetch_add(1, Ordering::Release);
-                self.publisher.set_exempt(self.classes.exempts(&self.publisher, bits));
+                self.classes.settle(&self.publisher, bits);
             }
         }
         Verdict::Continue

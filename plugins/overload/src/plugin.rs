@@ -62,7 +62,7 @@ impl Plugin for Overload {
     }
 
     fn connect(&self, client: &Client<'_>) -> Result<Option<Box<dyn Hook>>, Refusal> {
-        client.publisher.set_exempt(self.classes.exempts(client.publisher, 0));
+        self.classes.settle(client.publisher, 0);
         if !self.classes.by_topic() {
             return Ok(None);
         }

@@ -121,7 +121,7 @@ impl HeldGates {
     pub fn grant_all(&self, messages: usize) {
         let each = messages / self.lasting.len().max(1);
         let grant = u32::try_from(each).unwrap_or(u32::MAX).max(1);
-        self.lasting.values().for_each(|gate| gate.grant(grant));
+        self.lasting.values().for_each(|gate| gate.grant(share(gate, grant)));
     }
 
     /// Forgets those who have left.
@@ -152,6 +152,11 @@ impl HeldGates {
     }
 }
 
+/// What one may send where one of weight 1 may send so much.
+fn share(gate: &Gate, grant: u32) -> u32 {
+    grant.saturating_mul(gate.publisher.share())
+}
+
 /// Those whose turn it is.
 #[derive(Debug)]
 pub struct Turns {
@@ -164,7 +169,7 @@ pub struct Turns {
 impl Turns {
     /// Messages that they may send at once.
     pub fn messages(&self) -> usize {
-        self.gates.len() * self.grant as usize
+        self.gates.iter().map(|gate| share(gate, self.grant) as usize).sum()
     }
 }
 
@@ -194,7 +199,7 @@ impl Released {
         for turns in self.turns.into_iter().flatten() {
             for gate in turns.gates {
                 if turns.grant > 0 {
-                    gate.grant(turns.grant);
+                    gate.grant(share(&gate, turns.grant));
                 }
                 gate.release(&turns.line);
             }

@@ -35,6 +35,9 @@ pub(super) enum Next {
 /// The packet goes no further.
 pub(super) const KEPT: Next = Next::Go(Fate::Replace(Vec::new()));
 
+/// Why nobody may publish to a reserved topic.
+const RESERVED: &str = "the topic is reserved for the server";
+
 impl Pair {
     /// Handles what the client sent, as far as it may; reads more. `true` when something was done.
     pub(super) fn poll_client(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch, now: Millis) -> bool {
@@ -279,15 +282,31 @@ impl Pair {
             waited: Duration::from_millis(self.held_since.map_or(0, |since| now.saturating_sub(since))),
         };
         let check = || topic.strip_prefix("$tide/v1/check/").is_some_and(|client| *client == *self.client_id);
-        let reserved = || Verdict::Refuse(Refusal::not_authorized("the topic is reserved for the server"));
-        match own {
-            false => self.hooks.on_publish(&question),
-            // a plugin that answers checks takes it
-            true if check() => match self.hooks.on_publish(&question) {
-                Verdict::Continue => reserved(),
-                verdict => verdict,
-            },
-            true => reserved(),
+        let reserved = || Verdict::Refuse(Refusal::not_authorized(RESERVED));
+        let check = check();
+        let verdict = if own && !check { reserved() } else { self.hooks.on_publish(&question) };
+        match verdict {
+            Verdict::Continue if check => self.offer_check(publish, own),
+            Verdict::Continue => {
+                // properties that plugins want to add would have to be put into the packet, which goes on as it came
+                self.proxy.chain.on_accept(&question, &mut |_, _| {});
+                Verdict::Continue
+            }
+            verdict => verdict,
+        }
+    }
+
+    /// What becomes of a check that all plugins let pass: one of them takes it, or it is a message as any other.
+    fn offer_check(&mut self, publish: &Publish<'_>, own: bool) -> Verdict {
+        let check = plugin::CheckRequest {
+            payload: publish.payload,
+            response_topic: publish.properties.response_topic,
+            correlation_data: publish.properties.correlation_data,
+        };
+        match self.hooks.on_check(&check) {
+            true => Verdict::Drop,
+            false if own => Verdict::Refuse(Refusal::not_authorized(RESERVED)),
+            false => Verdict::Continue,
         }
     }
 

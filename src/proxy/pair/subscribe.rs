@@ -141,6 +141,9 @@ impl Pair {
         for (filter, code) in pending.filters.iter().zip(&body[start..]) {
             if let Some(qos) = QoS::from_bits(*code) {
                 self.subscribed(&Filter { qos, ..filter.clone() }, now);
+                if let Some((group, filter)) = topic::parse_subscription(&filter.path) {
+                    self.hooks.on_subscribed(&plugin::Subscribe { filter, group, qos: qos as u8 });
+                }
             }
         }
         if pending.is_whole() {
