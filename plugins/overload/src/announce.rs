@@ -7,7 +7,7 @@ use tidegate_control::overload::Phase;
 use tidegate_control::time::{Moment, Span};
 use tidegate_plugin::Host;
 
-use crate::budget::Budget;
+use crate::budget::{Budget, Urgency};
 use crate::class::Classes;
 use crate::config::OverloadConfig;
 use crate::message::{LoadMessage, RateMessage, json};
@@ -134,7 +134,7 @@ impl Announcer {
             told if !is_due(told.as_ref(), advice, on.now) => None,
             told => {
                 let topic = self.topic(classes, index);
-                self.publish(&topic, advice, is_urgent(told.as_ref(), advice), on)
+                self.publish(&topic, advice, urgency(told.as_ref(), advice), on)
             }
         };
         self.classes[index] = next.or(told);
@@ -153,7 +153,7 @@ impl Announcer {
         for client in over {
             let topic = format!("{}/rate/client/{client}", self.prefix);
             let cost = on.host.subscribers(&topic) as f64;
-            if !self.budget.spend(cost, true) {
+            if !self.budget.spend(cost, Urgency::Change) {
                 self.counts.put_off += 1;
                 continue;
             }
@@ -178,7 +178,7 @@ impl Announcer {
             }
             left -= 1;
             let topic = format!("{}/rate/client/{client}", self.prefix);
-            if let Some(told) = self.publish(&topic, advice, is_urgent(told, advice), on) {
+            if let Some(told) = self.publish(&topic, advice, urgency(told, advice), on) {
                 self.clients.insert(Arc::clone(client), told);
             }
         }
@@ -202,7 +202,7 @@ impl Announcer {
         }
         let topic = format!("{}/load", self.prefix);
         let cost = on.host.subscribers(&topic) as f64;
-        if !self.budget.spend(cost, false) {
+        if !self.budget.spend(cost, Urgency::None) {
             self.counts.put_off += 1;
             return;
         }
@@ -220,9 +220,9 @@ impl Announcer {
     }
 
     /// Publishes advice if the budget allows it.
-    fn publish(&mut self, topic: &str, advice: &Advice, urgent: bool, on: &Occasion<'_>) -> Option<Told> {
+    fn publish(&mut self, topic: &str, advice: &Advice, urgency: Urgency, on: &Occasion<'_>) -> Option<Told> {
         let cost = on.host.subscribers(topic) as f64;
-        if !self.budget.spend(cost, urgent) {
+        if !self.budget.spend(cost, urgency) {
             self.counts.put_off += 1;
             return None;
         }
@@ -257,8 +257,13 @@ fn is_due(told: Option<&Told>, advice: &Advice, now: Moment) -> bool {
     (changed && age >= SPACING) || runs_out
 }
 
-/// Whether it would harm not to tell: when a limit begins or ends, and when it falls.
-fn is_urgent(told: Option<&Told>, advice: &Advice) -> bool {
+/// How much it would harm not to tell.
+fn urgency(told: Option<&Told>, advice: &Advice) -> Urgency {
     let before = told.map_or(f64::INFINITY, |told| told.advice.rate);
-    advice.rate.is_finite() != before.is_finite() || advice.rate < before * (1.0 - URGENT)
+    match (before.is_finite(), advice.rate.is_finite()) {
+        (false, true) => Urgency::Limit,
+        (true, false) => Urgency::Change,
+        _ if advice.rate < before * (1.0 - URGENT) => Urgency::Change,
+        _ => Urgency::None,
+    }
 }

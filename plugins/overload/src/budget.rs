@@ -9,6 +9,28 @@ const SAVED: f64 = 60.0;
 /// Seconds over which the rate of messages is averaged.
 const MEMORY: f64 = 10.0;
 
+/// How much it would harm not to tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// Not at all: it can wait until there is credit.
+    None,
+    /// A limit falls or ends.
+    Change,
+    /// A limit begins: without it publishers would only be held. Even right after another one has ended.
+    Limit,
+}
+
+impl Urgency {
+    fn times_owed(self) -> f64 {
+        match self {
+            // no credit is above this
+            Self::None => f64::NEG_INFINITY,
+            Self::Change => 1.0,
+            Self::Limit => 3.0,
+        }
+    }
+}
+
 /// What may be spent on advice, in deliveries.
 #[derive(Debug)]
 pub(crate) struct Budget {
@@ -33,9 +55,9 @@ impl Budget {
         self.credit = (self.credit + SHARE * messages as f64).min(most);
     }
 
-    /// Pays for deliveries and says whether it could. What is urgent may be owed, once.
-    pub(crate) fn spend(&mut self, cost: f64, urgent: bool) -> bool {
-        let pays = cost <= self.credit || cost == 0.0 || urgent && self.credit > -cost;
+    /// Pays for deliveries and says whether it could. What is urgent may be owed, so many times.
+    pub(crate) fn spend(&mut self, cost: f64, urgency: Urgency) -> bool {
+        let pays = cost <= self.credit || cost == 0.0 || self.credit > -cost * urgency.times_owed();
         if pays {
             self.credit -= cost;
         }
@@ -58,7 +80,7 @@ mod tests {
         let mut spent = 0;
         for _ in 0..1000 {
             budget.earn(100, 0.1);
-            spent += u64::from(budget.spend(20.0, false)) * 20;
+            spent += u64::from(budget.spend(20.0, Urgency::None)) * 20;
         }
         assert!((980..=1100).contains(&spent), "{spent} for 100000 messages");
         assert!((budget.seconds_for(10.0) - 2.0).abs() < 0.1);
@@ -67,12 +89,13 @@ mod tests {
     #[test]
     fn what_is_urgent_may_be_owed_but_not_for_ever() {
         let mut budget = Budget::default();
-        assert!(!budget.spend(2000.0, false));
-        let urgent = (0..100).filter(|_| budget.spend(2000.0, true)).count();
-        assert_eq!(urgent, 2);
-        assert!(!budget.spend(1.0, false));
-        assert!(budget.spend(0.0, false), "what nobody hears costs nothing");
+        assert!(!budget.spend(2000.0, Urgency::None));
+        let mut urgent = |urgency| (0..100).filter(|_| budget.spend(2000.0, urgency)).count();
+        assert_eq!(urgent(Urgency::Change), 2);
+        assert_eq!(urgent(Urgency::Limit), 2, "a limit that begins after one that ended");
+        assert!(!budget.spend(1.0, Urgency::None));
+        assert!(budget.spend(0.0, Urgency::None), "what nobody hears costs nothing");
         budget.earn(500_000, 1.0);
-        assert!(budget.spend(1.0, false));
+        assert!(budget.spend(1.0, Urgency::None));
     }
 }
