@@ -150,7 +150,7 @@ pub struct Totals {
     pub out_of_order: u64,
     /// Deliveries of messages that were never acknowledged.
     pub unaccepted: u64,
-    /// Messages that this run did not send, or that could not be read.
+    /// Messages that this run did not send, that came to somebody whose filter does not match, or that could not be read.
     pub foreign: u64,
     /// Connections that were made.
     pub connects: u64,

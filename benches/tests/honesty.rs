@@ -3,8 +3,14 @@
 
 mod common;
 
+use std::net::SocketAddr;
+
 use common::{gateway, run_against};
+use tidegate_bench::codec;
 use tidegate_bench::record::{NoteKind, Run};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::broadcast;
 
 /// The notes of a kind, as one text.
 fn notes(run: &Run, kind: NoteKind) -> String {
@@ -185,4 +191,70 @@ async fn who_has_nothing_to_do_is_not_accused() {
     let run = run_against(gateway().await, &text).await;
     assert_eq!(run.error, None);
     assert!(run.totals.delivered > 0);
+}
+
+/// A target that gives every message (QoS 0) to everybody who has subscribed to anything.
+async fn shouter() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (all, _) = broadcast::channel::<Vec<u8>>(10_000);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(shout(stream, all.clone()));
+        }
+    });
+    address
+}
+
+async fn shout(mut stream: TcpStream, all: broadcast::Sender<Vec<u8>>) {
+    let (mut input, mut heard, mut subscribed) = (Vec::new(), all.subscribe(), false);
+    loop {
+        let mut output = Vec::new();
+        tokio::select! {
+            size = stream.read_buf(&mut input) => if !matches!(size, Ok(size) if size > 0) { return },
+            Ok(message) = heard.recv() => if subscribed { output = message },
+        }
+        while let Ok(Some(packet)) = codec::packet(&input) {
+            let size = packet.size;
+            match packet.first >> 4 {
+                1 => output.extend([0x20, 2, 0, 0]),
+                3 => drop(all.send(input[..size].to_vec())),
+                8 => {
+                    subscribed = true;
+                    output.extend([0x90, 3, packet.body[0], packet.body[1], 0]);
+                }
+                _ => {}
+            }
+            input.drain(..size);
+        }
+        if stream.write_all(&output).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_meant_for_somebody_else_is_no_delivery() {
+    let text = r#"
+        name = "astray"
+        duration = 0.5
+        warmup = 0.1
+        [[class]]
+        name = "device"
+        devices = 3
+        rate = 100.0
+        topic = "astray/%i"
+        [[consumers]]
+        instances = 3
+        filter = "astray/%i"
+    "#;
+    let run = run_against(shouter().await, text).await;
+    let totals = &run.totals;
+    assert_eq!(run.error, None);
+    assert!(totals.sent > 100, "{totals:?}");
+    assert_eq!((totals.delivered, totals.foreign), (totals.sent, 2 * totals.sent), "{totals:?}");
+    assert_eq!((totals.lost, totals.unaccepted, run.intervals.last().unwrap().waiting), (0, 0, 0));
+    let summed: u64 = run.intervals.iter().map(|interval| interval.delivered).sum();
+    assert_eq!(summed, totals.sent);
+    assert!(run.latency.count <= totals.sent, "{:?}", run.latency);
 }

@@ -79,6 +79,8 @@ impl Consumer {
         }
         let stamp = Stamp::read(message.payload);
         let known = stamp.filter(|stamp| stamp.run == self.world.run && self.world.sent.knows(stamp));
+        // What was meant for somebody else is no delivery.
+        let known = known.filter(|stamp| self.world.flows[stamp.flow as usize].is_for(self.recipient));
         let (qos, id) = (message.qos, message.id);
         let again = message.again && qos > 0 && self.settings.persistent && self.connections > 0;
         self.items.push(match known {
