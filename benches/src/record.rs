@@ -116,8 +116,8 @@ pub struct Machine {
 /// Messages counted.
 ///
 /// A message goes to every consumer and to every shared group whose filter matches, so `delivered` may be larger than
-/// `sent`. `expected = delivered - duplicates - repeated - unaccepted + lost`, where `unaccepted` were delivered though the
-/// broker never acknowledged them.
+/// `sent`. `expected = delivered - duplicates - repeated - unaccepted + lost + undelivered`, where `unaccepted` were
+/// delivered though the broker never acknowledged them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Totals {
     /// Begun to send, without repetitions after a reconnect.
@@ -140,6 +140,9 @@ pub struct Totals {
     pub delivered: u64,
     /// Accepted, but never delivered to a consumer or group that should have had it.
     pub lost: u64,
+    /// Accepted and not delivered yet when the longest wait was over, to a consumer or group that was still getting messages.
+    #[serde(default)]
+    pub undelivered: u64,
     /// Deliveries beyond the first to the same consumer or group for which the generator is no reason.
     pub duplicates: u64,
     /// Deliveries beyond the first because the generator had sent the message again after a reconnect, or had come back

@@ -154,7 +154,7 @@ impl Experiment {
     async fn run(mut self, target: &mut Target, result: &mut Run) {
         result.error = self.measure(target, result).await.err();
         let measured = self.sampler.end();
-        self.drain(result).await;
+        let cut_off = self.drain(result).await;
         let ended = self.world.clock.now();
         self.progress.finish();
         self.fleet.quit();
@@ -163,7 +163,7 @@ impl Experiment {
         let mut latencies = self.world.latencies.measured();
         let mut waits = self.world.waits.measured();
         let owing = Owing::find(&self.world, &done, ended, &mut latencies, &mut waits);
-        let (totals, mut classes) = verdict::totals(&self.world, &done, owing, &latencies);
+        let (totals, mut classes) = verdict::totals(&self.world, &done, owing, &latencies, cut_off);
         let duration = measured.as_ref().map_or(0.0, |measured| measured.duration);
         verdict::measure_classes(&self.world, &done, &waits, duration, &mut classes);
         result.notes.extend(owing.notes());

@@ -4,6 +4,7 @@
 mod common;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use common::{gateway, run_against};
 use tidegate_bench::codec;
@@ -193,26 +194,30 @@ async fn who_has_nothing_to_do_is_not_accused() {
     assert!(run.totals.delivered > 0);
 }
 
-/// A target that gives every message (QoS 0) to everybody who has subscribed to anything.
-async fn shouter() -> SocketAddr {
+/// A target that gives every message (QoS 0) to everybody who has subscribed to anything, with a pause after
+/// each.
+async fn shouter(pause: Duration) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (all, _) = broadcast::channel::<Vec<u8>>(10_000);
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(shout(stream, all.clone()));
+            tokio::spawn(shout(stream, all.clone(), pause));
         }
     });
     address
 }
 
-async fn shout(mut stream: TcpStream, all: broadcast::Sender<Vec<u8>>) {
+async fn shout(mut stream: TcpStream, all: broadcast::Sender<Vec<u8>>, pause: Duration) {
     let (mut input, mut heard, mut subscribed) = (Vec::new(), all.subscribe(), false);
     loop {
         let mut output = Vec::new();
         tokio::select! {
             size = stream.read_buf(&mut input) => if !matches!(size, Ok(size) if size > 0) { return },
-            Ok(message) = heard.recv() => if subscribed { output = message },
+            Ok(message) = heard.recv() => if subscribed {
+                output = message;
+                tokio::time::sleep(pause).await;
+            },
         }
         while let Ok(Some(packet)) = codec::packet(&input) {
             let size = packet.size;
@@ -248,7 +253,7 @@ async fn what_was_meant_for_somebody_else_is_no_delivery() {
         instances = 3
         filter = "astray/%i"
     "#;
-    let run = run_against(shouter().await, text).await;
+    let run = run_against(shouter(Duration::ZERO).await, text).await;
     let totals = &run.totals;
     assert_eq!(run.error, None);
     assert!(totals.sent > 100, "{totals:?}");
@@ -257,4 +262,33 @@ async fn what_was_meant_for_somebody_else_is_no_delivery() {
     let summed: u64 = run.intervals.iter().map(|interval| interval.delivered).sum();
     assert_eq!(summed, totals.sent);
     assert!(run.latency.count <= totals.sent, "{:?}", run.latency);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_still_coming_at_the_end_of_the_wait_is_not_called_lost() {
+    // 500 messages a second come, at most 50 go.
+    let text = r#"
+        name = "tail"
+        duration = 0.5
+        warmup = 0.1
+        drain = 1.0
+        [[class]]
+        name = "device"
+        devices = 5
+        rate = 100.0
+        topic = "tail/%i"
+        [[consumers]]
+        instances = 1
+        filter = "tail/#"
+    "#;
+    let run = run_against(shouter(Duration::from_millis(20)).await, text).await;
+    let totals = &run.totals;
+    assert_eq!((run.error.as_deref(), totals.lost, totals.duplicates), (None, 0, 0), "{totals:?}");
+    assert!(totals.delivered > 0 && totals.undelivered > 50, "{totals:?}");
+    assert_eq!(totals.expected, totals.delivered + totals.undelivered, "{totals:?}");
+    let told = notes(&run, NoteKind::Check);
+    assert!(told.contains("counts as undelivered, not as lost"), "{told}");
+    // Silence is another matter, however short the wait.
+    let run = run_against(gateway().await, &stall("consumers", 1)).await;
+    assert!(run.totals.lost > 100 && run.totals.undelivered == 0, "{:?}", run.totals);
 }

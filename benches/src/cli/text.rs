@@ -50,9 +50,10 @@ fn lines(text: &mut String, run: &Run) -> std::fmt::Result {
     )?;
     writeln!(
         text,
-        "checks      lost {}, duplicates {}, repeated {}, out of order {}, foreign {}, unsent {}, outstanding {}, \
+        "checks      lost {}, undelivered {}, duplicates {}, repeated {}, out of order {}, foreign {}, unsent {}, outstanding {}, \
          connections broken {}",
         totals.lost,
+        totals.undelivered,
         totals.duplicates,
         totals.repeated,
         totals.out_of_order,
@@ -131,7 +132,18 @@ pub(super) fn comparison(comparison: &Comparison) -> String {
     let mut text = String::new();
     for part in &comparison.scenarios {
         let _ = writeln!(text, "\n{}: {}", part.scenario, part.about);
-        let shown = ["sent", "accepted", "delivered", "p50", "p99", "lost_share", "waiting", "cpu", "rss"];
+        let shown = [
+            "sent",
+            "accepted",
+            "delivered",
+            "p50",
+            "p99",
+            "lost_share",
+            "undelivered",
+            "waiting",
+            "cpu",
+            "rss",
+        ];
         let measures: Vec<_> =
             MEASURES.iter().filter(|measure| shown.contains(&measure.name.as_ref())).collect();
         let mut rows = vec![

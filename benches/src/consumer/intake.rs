@@ -108,6 +108,7 @@ impl Consumer {
             let (flow, number) = (item.flow, item.number);
             let copies = || if item.again { u32::MAX } else { self.world.resent.of(flow, number) };
             if stream.take(&mut self.order, flow, number, copies) == Taken::First {
+                stream.last_new = stream.last_new.max(item.taken);
                 let class = self.world.flows[item.flow as usize].class;
                 let latency = item.taken.saturating_sub(item.intended);
                 self.latencies.push(Took { class, latency, measured: measured.contains(&item.intended) });

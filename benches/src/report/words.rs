@@ -42,9 +42,10 @@ pub fn quantity(value: f64, unit: &str) -> String {
 }
 
 /// What is counted, and is best never seen.
-const COUNTED: [&str; 11] = [
+const COUNTED: [&str; 12] = [
     "lost",
     "lost_share",
+    "undelivered",
     "duplicates",
     "repeated",
     "out_of_order",
@@ -107,7 +108,7 @@ pub struct Ground {
     pub repeated: bool,
     /// No run of either was cut short, left unchecked or held back by the generator.
     pub sound: bool,
-    /// Neither broker lost anything.
+    /// Neither broker lost anything, nor had anything left to deliver.
     pub lossless: bool,
 }
 
@@ -122,7 +123,7 @@ impl Ground {
         Self {
             repeated: runs.len() > 1 && first.len() > 1,
             sound: all().all(sound),
-            lossless: all().all(|run| run.totals.lost == 0),
+            lossless: all().all(|run| run.totals.lost == 0 && run.totals.undelivered == 0),
         }
     }
 }
@@ -303,6 +304,7 @@ fn sum(runs: &[Run]) -> Totals {
         sum.expected = sum.expected.saturating_add(totals.expected);
         sum.delivered = sum.delivered.saturating_add(totals.delivered);
         sum.lost = sum.lost.saturating_add(totals.lost);
+        sum.undelivered = sum.undelivered.saturating_add(totals.undelivered);
         sum.duplicates = sum.duplicates.saturating_add(totals.duplicates);
         sum.out_of_order = sum.out_of_order.saturating_add(totals.out_of_order);
         sum.foreign = sum.foreign.saturating_add(totals.foreign);
@@ -322,6 +324,7 @@ fn wrongs(totals: &Totals) -> Vec<String> {
     let some = |number: u64, words: &str| (number > 0).then(|| format!("{} {words}", count(number)));
     let lost = (totals.lost > 0).then(|| format!("lost {}", of(totals.lost, totals.expected)));
     let others = [
+        some(totals.undelivered, "not delivered yet when waiting ended"),
         some(totals.duplicates, "duplicates"),
         some(totals.out_of_order, "out of order"),
         some(totals.foreign, "foreign or unreadable"),
@@ -391,6 +394,15 @@ mod tests {
         assert!(!bad.good);
         assert_eq!(bad.short, "lost 25%");
         assert_eq!(bad.long, "In 2 runs: lost 25% (50 of 200) and 3 duplicates.");
+    }
+
+    #[test]
+    fn what_was_still_to_come_is_neither_lost_nor_praised() {
+        let totals = Totals { undelivered: 7, ..run(0, 0).totals };
+        let cut_off = Run { totals, ..run(0, 0) };
+        let found = finding(std::slice::from_ref(&cut_off));
+        assert_eq!((found.good, found.short.as_str()), (false, "7 not delivered yet when waiting ended"));
+        assert!(!Ground::of(&[run(0, 0)], &[cut_off]).lossless);
     }
 
     #[test]
