@@ -201,7 +201,7 @@ pub struct Latency {
 /// their messages.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Control {
-    /// What consumers that were connected could have processed, in messages.
+    /// What consumers that were to be there could have processed, in messages.
     pub capacity: Option<f64>,
     /// The smaller one of that and of what connected devices wanted to send, added up over time.
     pub limit: Option<f64>,
@@ -270,7 +270,7 @@ pub struct Interval {
     /// What connected devices want to send, in messages a second; none if some send as fast as they can.
     #[serde(default)]
     pub demand: Option<f64>,
-    /// What connected consumers can process, in messages a second; none if that is not known.
+    /// What consumers that are to be there can process, in messages a second; none if that is not known.
     #[serde(default)]
     pub capacity: Option<f64>,
     /// The smaller one of the two, as a mean.

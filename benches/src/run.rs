@@ -204,14 +204,18 @@ impl Experiment {
         self.sample(false);
         self.sampler.begin(&self.world);
         let now = self.world.clock.now();
-        self.supply.look(&self.world, self.fleet.demand(now), now);
+        self.look_at_supply(now);
         let end = self.world.time_of(1.0);
         let measured = self.go_on(end, target, true).await;
         let now = self.world.clock.now();
-        self.supply.look(&self.world, self.fleet.demand(now), now);
+        self.look_at_supply(now);
         self.sample(true);
         self.world.measured_until.fetch_min(self.world.clock.now(), Relaxed);
         measured
+    }
+
+    fn look_at_supply(&mut self, now: Nanos) {
+        self.supply.look(&self.world, self.fleet.demand(now), self.fleet.wanted_consumers(), now);
     }
 
     async fn connect(&mut self) -> Result<(), String> {
@@ -244,7 +248,7 @@ impl Experiment {
             let now = self.world.clock.now();
             self.fleet.update(now);
             if measured {
-                self.supply.look(&self.world, self.fleet.demand(now), now);
+                self.look_at_supply(now);
             }
             self.happen(now, target).await?;
             self.look_for_progress()?;
