@@ -345,6 +345,8 @@ pub enum NoteKind {
     MachineSaturated,
     /// The checks of loss, duplicates or order are not complete.
     Check,
+    /// What was sent late, or not there in the end: the checks are complete, and the latencies count it.
+    Late,
     /// What a relay between generator and broker did.
     Relay,
     /// Anything else.

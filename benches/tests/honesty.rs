@@ -58,7 +58,7 @@ async fn a_stall_that_lasts_to_the_end_is_in_the_latencies() {
         assert!(latency.p90 >= 500.0 && latency.p50 < 900.0, "{side}, qos {qos}: {latency:?}");
         let due = 2.0 * 200.0 * run.duration;
         assert!((latency.count as f64 - due).abs() < 0.1 * due, "each counts once: {due} {latency:?}");
-        let told = notes(&run, NoteKind::Check);
+        let told = notes(&run, NoteKind::Late);
         if (side, qos) == ("devices", 1) {
             // The windows of two devices are full, the rest is still due.
             assert!((100..=400).contains(&totals.unsent), "{totals:?}");
@@ -69,6 +69,7 @@ async fn a_stall_that_lasts_to_the_end_is_in_the_latencies() {
             assert!((200..=450).contains(&totals.outstanding), "{side}, qos {qos}: {totals:?}");
         }
         assert!(told.contains(&format!("{} deliveries", totals.outstanding)), "{told}");
+        let told = notes(&run, NoteKind::Check);
         assert!(told.contains("waiting ended after") && told.contains("nothing came for the last"), "{told}");
     }
 }

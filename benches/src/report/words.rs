@@ -74,19 +74,8 @@ pub fn range(summary: &Summary) -> Option<String> {
 }
 
 /// Measures of which more or less is good or bad by itself. More accepted is no merit (it may be lost), and neither is
-/// less memory for less work.
-const JUDGED: [&str; 10] = [
-    "delivered",
-    "p50",
-    "p99",
-    "max",
-    "queue_wait_mean",
-    "queue_wait_p50",
-    "queue_wait_p99",
-    "lost_share",
-    "duplicates",
-    "out_of_order",
-];
+/// less memory for less work. The queueing delay starts when the broker chooses to acknowledge.
+const JUDGED: [&str; 7] = ["delivered", "p50", "p99", "max", "lost_share", "duplicates", "out_of_order"];
 
 /// The figure from elsewhere beside that of a variant, with its name.
 pub fn reference(part: &ScenarioComparison, broker: &Broker, measure: &Measure) -> Option<String> {
@@ -271,7 +260,7 @@ pub fn warning(kind: NoteKind) -> Option<(&'static str, &'static str)> {
         NoteKind::Check => {
             Some(("Check not complete", "Loss, duplicates or order could not be checked for every message."))
         }
-        NoteKind::Relay | NoteKind::Info => None,
+        NoteKind::Late | NoteKind::Relay | NoteKind::Info => None,
     }
 }
 
@@ -433,6 +422,9 @@ mod tests {
         assert_eq!(of("p99", &slower, true), "0.5×, better");
         assert_eq!(of("p99", &slower, false), "0.5×", "the late ones may be lost");
         assert_eq!(of("accepted", &slower, true), "0.5×", "no merit and no fault");
+        for wait in ["queue_wait_mean", "queue_wait_p50", "queue_wait_p99", "queue_wait_max"] {
+            assert_eq!(of(wait, &slower, true), "0.5×", "the broker decides when {wait} starts");
+        }
         assert_eq!(of("delivered", &summary(50.0, 80.0, 95.0, Some(0.8)), true), "0.8×, ranges overlap");
         assert_eq!(of("delivered", &summary(95.0, 100.0, 120.0, Some(1.0)), true), "the same");
         let once = Ground { repeated: false, sound: true, lossless: true };
@@ -459,6 +451,8 @@ mod tests {
             assert!(!Ground::of(&flawed, &good).sound, "the broker's own");
             assert!(!Ground::of(&good, &flawed).sound, "the first broker's");
         }
+        let held_back = [run(0, 0), noted(NoteKind::Late)];
+        assert!(Ground::of(&held_back, &good).sound && finding(&held_back).good, "back-pressure is no flaw");
         let lossy = [run(0, 0), run(1, 0)];
         assert!(!Ground::of(&lossy, &good).lossless && !Ground::of(&good, &lossy).lossless);
         let (low, high) = (
