@@ -141,6 +141,8 @@ impl Sent {
 #[derive(Debug, Default)]
 pub struct Stream {
     seen: HashMap<u32, Numbers>,
+    /// When the last message came that it did not have; 0 if none did.
+    pub last_new: Nanos,
     /// Deliveries, duplicates included.
     pub delivered: u64,
     /// Deliveries beyond the first for which the generator is no reason.
@@ -224,8 +226,9 @@ impl Stream {
     /// Compares with what was accepted of a flow that this stream should have got.
     ///
     /// A stream that came later or left earlier than the flow is asked only for what lies between the first and the last
-    /// message that it got.
-    pub fn verdict(&self, flow: u32, accepted: &Numbers, always_there: bool) -> Verdict {
+    /// message that it got. Of one that was `still_getting` messages in the end, what comes after the last one that it got is
+    /// not called lost.
+    pub fn verdict(&self, flow: u32, accepted: &Numbers, always_there: bool, still_getting: bool) -> Verdict {
         let nothing = Numbers::default();
         let seen = self.seen.get(&flow).unwrap_or(&nothing);
         let bounded;
@@ -235,7 +238,13 @@ impl Stream {
             bounded = accepted.within(seen);
             &bounded
         };
-        Verdict { expected: owed.count(), lost: owed.missing_in(seen), unaccepted: seen.missing_in(accepted) }
+        let undelivered = if still_getting { owed.count_within(&(self.next_of(flow)..u64::MAX)) } else { 0 };
+        Verdict {
+            expected: owed.count(),
+            lost: owed.missing_in(seen) - undelivered,
+            undelivered,
+            unaccepted: seen.missing_in(accepted),
+        }
     }
 }
 
@@ -246,6 +255,8 @@ pub struct Verdict {
     pub expected: u64,
     /// Of these, never delivered.
     pub lost: u64,
+    /// Of these, not delivered yet when waiting ended.
+    pub undelivered: u64,
     /// Delivered, but never accepted.
     pub unaccepted: u64,
 }
@@ -295,15 +306,29 @@ mod tests {
         }
         assert_eq!((stream.delivered, stream.duplicates, stream.out_of_order), (7, 1, 2));
         let accepted = numbers((0..9).filter(|number| *number != 6));
-        let verdict = stream.verdict(9, &accepted, true);
+        let verdict = stream.verdict(9, &accepted, true, false);
         assert_eq!(
             verdict,
-            Verdict { expected: 8, lost: 3, unaccepted: 1 },
+            Verdict { expected: 8, lost: 3, undelivered: 0, unaccepted: 1 },
             "4, 7 and 8 are lost, 6 was a gift"
         );
-        let verdict = stream.verdict(9, &accepted, false);
-        assert_eq!(verdict, Verdict { expected: 6, lost: 1, unaccepted: 1 });
-        assert_eq!(stream.verdict(1, &accepted, true).lost, 8, "a flow that never came is lost as a whole");
+        let verdict = stream.verdict(9, &accepted, false, false);
+        assert_eq!(verdict, Verdict { expected: 6, lost: 1, undelivered: 0, unaccepted: 1 });
+        let verdict = stream.verdict(1, &accepted, true, false);
+        assert_eq!(verdict.lost, 8, "a flow that never came is lost as a whole");
+    }
+
+    #[test]
+    fn only_what_is_missing_at_the_end_may_still_be_on_its_way() {
+        let (mut stream, mut order) = (Stream::default(), Order::default());
+        for number in [0, 1, 3] {
+            stream.take(&mut order, 9, number, || 0);
+        }
+        let accepted = numbers(0..9);
+        let verdict = stream.verdict(9, &accepted, true, true);
+        assert_eq!(verdict, Verdict { expected: 9, lost: 1, undelivered: 5, unaccepted: 0 }, "2 is lost");
+        let verdict = stream.verdict(9, &accepted, false, true);
+        assert_eq!(verdict, Verdict { expected: 4, lost: 1, undelivered: 0, unaccepted: 0 });
     }
 
     #[test]

@@ -181,7 +181,7 @@ fn in_a_line(run: &Run) -> String {
         _ => format!(", queueing delay p99 {:.1} ms", run.queue_wait.p99),
     };
     format!(
-        "{} {} {}: sent {:.0}/s, delivered {:.0}/s, p50 {:.2} ms, p99 {:.1} ms{waits}, lost {}{trouble}",
+        "{} {} {}: sent {:.0}/s, delivered {:.0}/s, p50 {:.2} ms, p99 {:.1} ms{waits}, lost {}, undelivered {}{trouble}",
         run.scenario,
         run.broker.name,
         run.repetition,
@@ -189,7 +189,8 @@ fn in_a_line(run: &Run) -> String {
         run.rates.delivered,
         run.latency.p50,
         run.latency.p99,
-        run.totals.lost
+        run.totals.lost,
+        run.totals.undelivered
     )
 }
 

@@ -65,6 +65,8 @@ pub struct Consumer {
     connections: u64,
     /// Whether it works on a message.
     busy: bool,
+    /// Whether the scenario ended its last connection.
+    dropped: bool,
     /// Whether it was granted less than it asked for.
     downgraded: bool,
     // Buffers, kept for their memory.
@@ -121,6 +123,7 @@ impl Consumer {
             number,
             random,
             connections: 0,
+            dropped: false,
             downgraded: false,
         }
     }
@@ -138,7 +141,11 @@ impl Consumer {
                 None => false,
             };
             failures = if served { 0 } else { failures.saturating_add(1) };
+            // Until it tries to come back its absence is the scenario's wish, afterwards it is the target's doing.
+            let dropped = u32::from(std::mem::take(&mut self.dropped));
+            self.world.counts.dropped_consumers.fetch_add(dropped, Relaxed);
             self.back_off(failures).await;
+            self.world.counts.dropped_consumers.fetch_sub(dropped, Relaxed);
         }
     }
 
@@ -207,7 +214,10 @@ impl Consumer {
         self.connections += 1;
         match end {
             End::Wished => link.close().await,
-            End::Dropped => drop(link),
+            End::Dropped => {
+                self.dropped = true;
+                drop(link);
+            }
             End::Lost(error) => {
                 self.world.lost(&self.client, &error);
                 return backoff::has_lasted(&self.world.scenario.connect, self.world.clock.now() - begun);

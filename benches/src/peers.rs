@@ -121,7 +121,12 @@ impl Kind {
 
     /// Whether it is installed and can do what a scenario needs.
     pub fn is_able(self, scenario: &Scenario) -> bool {
-        self.program().is_ok() && configuration::unable(self, scenario).is_none()
+        self.program().is_ok() && self.would_be_able(scenario)
+    }
+
+    /// Whether it can do what a scenario needs, installed or not.
+    pub fn would_be_able(self, scenario: &Scenario) -> bool {
+        configuration::unable(self, scenario).is_none()
     }
 
     /// Starts it for a scenario and waits until it listens.

@@ -116,8 +116,8 @@ pub struct Machine {
 /// Messages counted.
 ///
 /// A message goes to every consumer and to every shared group whose filter matches, so `delivered` may be larger than
-/// `sent`. `expected = delivered - duplicates - repeated - unaccepted + lost`, where `unaccepted` were delivered though the
-/// broker never acknowledged them.
+/// `sent`. `expected = delivered - duplicates - repeated - unaccepted + lost + undelivered`, where `unaccepted` were
+/// delivered though the broker never acknowledged them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Totals {
     /// Begun to send, without repetitions after a reconnect.
@@ -140,6 +140,9 @@ pub struct Totals {
     pub delivered: u64,
     /// Accepted, but never delivered to a consumer or group that should have had it.
     pub lost: u64,
+    /// Accepted and not delivered yet when the longest wait was over, to a consumer or group that was still getting messages.
+    #[serde(default)]
+    pub undelivered: u64,
     /// Deliveries beyond the first to the same consumer or group for which the generator is no reason.
     pub duplicates: u64,
     /// Deliveries beyond the first because the generator had sent the message again after a reconnect, or had come back
@@ -150,7 +153,7 @@ pub struct Totals {
     pub out_of_order: u64,
     /// Deliveries of messages that were never acknowledged.
     pub unaccepted: u64,
-    /// Messages that this run did not send, or that could not be read.
+    /// Messages that this run did not send, that came to somebody whose filter does not match, or that could not be read.
     pub foreign: u64,
     /// Connections that were made.
     pub connects: u64,
@@ -198,7 +201,7 @@ pub struct Latency {
 /// their messages.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Control {
-    /// What consumers that were connected could have processed, in messages.
+    /// What consumers that were to be there could have processed, in messages.
     pub capacity: Option<f64>,
     /// The smaller one of that and of what connected devices wanted to send, added up over time.
     pub limit: Option<f64>,
@@ -267,7 +270,7 @@ pub struct Interval {
     /// What connected devices want to send, in messages a second; none if some send as fast as they can.
     #[serde(default)]
     pub demand: Option<f64>,
-    /// What connected consumers can process, in messages a second; none if that is not known.
+    /// What consumers that are to be there can process, in messages a second; none if that is not known.
     #[serde(default)]
     pub capacity: Option<f64>,
     /// The smaller one of the two, as a mean.
@@ -342,6 +345,8 @@ pub enum NoteKind {
     MachineSaturated,
     /// The checks of loss, duplicates or order are not complete.
     Check,
+    /// What was sent late, or not there in the end: the checks are complete, and the latencies count it.
+    Late,
     /// What a relay between generator and broker did.
     Relay,
     /// Anything else.

@@ -154,7 +154,7 @@ impl Experiment {
     async fn run(mut self, target: &mut Target, result: &mut Run) {
         result.error = self.measure(target, result).await.err();
         let measured = self.sampler.end();
-        self.drain(result).await;
+        let cut_off = self.drain(result).await;
         let ended = self.world.clock.now();
         self.progress.finish();
         self.fleet.quit();
@@ -163,7 +163,7 @@ impl Experiment {
         let mut latencies = self.world.latencies.measured();
         let mut waits = self.world.waits.measured();
         let owing = Owing::find(&self.world, &done, ended, &mut latencies, &mut waits);
-        let (totals, mut classes) = verdict::totals(&self.world, &done, owing, &latencies);
+        let (totals, mut classes) = verdict::totals(&self.world, &done, owing, &latencies, cut_off);
         let duration = measured.as_ref().map_or(0.0, |measured| measured.duration);
         verdict::measure_classes(&self.world, &done, &waits, duration, &mut classes);
         result.notes.extend(owing.notes());
@@ -204,14 +204,18 @@ impl Experiment {
         self.sample(false);
         self.sampler.begin(&self.world);
         let now = self.world.clock.now();
-        self.supply.look(&self.world, self.fleet.demand(now), now);
+        self.look_at_supply(now);
         let end = self.world.time_of(1.0);
         let measured = self.go_on(end, target, true).await;
         let now = self.world.clock.now();
-        self.supply.look(&self.world, self.fleet.demand(now), now);
+        self.look_at_supply(now);
         self.sample(true);
         self.world.measured_until.fetch_min(self.world.clock.now(), Relaxed);
         measured
+    }
+
+    fn look_at_supply(&mut self, now: Nanos) {
+        self.supply.look(&self.world, self.fleet.demand(now), self.fleet.wanted_consumers(), now);
     }
 
     async fn connect(&mut self) -> Result<(), String> {
@@ -244,7 +248,7 @@ impl Experiment {
             let now = self.world.clock.now();
             self.fleet.update(now);
             if measured {
-                self.supply.look(&self.world, self.fleet.demand(now), now);
+                self.look_at_supply(now);
             }
             self.happen(now, target).await?;
             self.look_for_progress()?;

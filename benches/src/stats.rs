@@ -36,6 +36,8 @@ pub struct Counts {
     pub devices: AtomicU32,
     /// Consumers connected and subscribed now.
     pub consumers: AtomicU32,
+    /// Consumers that the scenario has disconnected and that wait before they come back.
+    pub dropped_consumers: AtomicU32,
     /// Messages that the generator sent too late though nobody held it up.
     pub late: AtomicU64,
     /// The worst of them.

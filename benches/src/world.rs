@@ -57,10 +57,17 @@ pub struct Flow {
     pub class: u16,
     /// Its topic.
     pub topic: String,
-    /// The streams that should get it.
+    /// The streams that should get it, in order.
     pub streams: Vec<u32>,
     /// How many of them belong to which kind of consumers.
     pub owed: Vec<(u16, u32)>,
+}
+
+impl Flow {
+    /// Whether this stream should get it.
+    pub fn is_for(&self, stream: usize) -> bool {
+        u32::try_from(stream).is_ok_and(|stream| self.streams.binary_search(&stream).is_ok())
+    }
 }
 
 /// What one kind of consumers is owed and has got.
@@ -319,6 +326,7 @@ fn flows(scenario: &Scenario, recipients: &[Recipient]) -> Vec<Flow> {
                 let mut streams = exact.get(topic.as_str()).cloned().unwrap_or_default();
                 let is_match = |index: &&u32| matches(&recipients[**index as usize].filter, &topic);
                 streams.extend(wild.iter().filter(is_match));
+                streams.sort_unstable();
                 let owed = owed(&streams, recipients);
                 flows.push(Flow { class: class as u16, topic, streams, owed });
             }

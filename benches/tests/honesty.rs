@@ -3,8 +3,15 @@
 
 mod common;
 
+use std::net::SocketAddr;
+use std::time::Duration;
+
 use common::{gateway, run_against};
+use tidegate_bench::codec;
 use tidegate_bench::record::{NoteKind, Run};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::broadcast;
 
 /// The notes of a kind, as one text.
 fn notes(run: &Run, kind: NoteKind) -> String {
@@ -51,7 +58,7 @@ async fn a_stall_that_lasts_to_the_end_is_in_the_latencies() {
         assert!(latency.p90 >= 500.0 && latency.p50 < 900.0, "{side}, qos {qos}: {latency:?}");
         let due = 2.0 * 200.0 * run.duration;
         assert!((latency.count as f64 - due).abs() < 0.1 * due, "each counts once: {due} {latency:?}");
-        let told = notes(&run, NoteKind::Check);
+        let told = notes(&run, NoteKind::Late);
         if (side, qos) == ("devices", 1) {
             // The windows of two devices are full, the rest is still due.
             assert!((100..=400).contains(&totals.unsent), "{totals:?}");
@@ -62,6 +69,7 @@ async fn a_stall_that_lasts_to_the_end_is_in_the_latencies() {
             assert!((200..=450).contains(&totals.outstanding), "{side}, qos {qos}: {totals:?}");
         }
         assert!(told.contains(&format!("{} deliveries", totals.outstanding)), "{told}");
+        let told = notes(&run, NoteKind::Check);
         assert!(told.contains("waiting ended after") && told.contains("nothing came for the last"), "{told}");
     }
 }
@@ -185,4 +193,103 @@ async fn who_has_nothing_to_do_is_not_accused() {
     let run = run_against(gateway().await, &text).await;
     assert_eq!(run.error, None);
     assert!(run.totals.delivered > 0);
+}
+
+/// A target that gives every message (QoS 0) to everybody who has subscribed to anything, with a pause after
+/// each.
+async fn shouter(pause: Duration) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (all, _) = broadcast::channel::<Vec<u8>>(10_000);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(shout(stream, all.clone(), pause));
+        }
+    });
+    address
+}
+
+async fn shout(mut stream: TcpStream, all: broadcast::Sender<Vec<u8>>, pause: Duration) {
+    let (mut input, mut heard, mut subscribed) = (Vec::new(), all.subscribe(), false);
+    loop {
+        let mut output = Vec::new();
+        tokio::select! {
+            size = stream.read_buf(&mut input) => if !matches!(size, Ok(size) if size > 0) { return },
+            Ok(message) = heard.recv() => if subscribed {
+                output = message;
+                tokio::time::sleep(pause).await;
+            },
+        }
+        while let Ok(Some(packet)) = codec::packet(&input) {
+            let size = packet.size;
+            match packet.first >> 4 {
+                1 => output.extend([0x20, 2, 0, 0]),
+                3 => drop(all.send(input[..size].to_vec())),
+                8 => {
+                    subscribed = true;
+                    output.extend([0x90, 3, packet.body[0], packet.body[1], 0]);
+                }
+                _ => {}
+            }
+            input.drain(..size);
+        }
+        if stream.write_all(&output).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_meant_for_somebody_else_is_no_delivery() {
+    let text = r#"
+        name = "astray"
+        duration = 0.5
+        warmup = 0.1
+        [[class]]
+        name = "device"
+        devices = 3
+        rate = 100.0
+        topic = "astray/%i"
+        [[consumers]]
+        instances = 3
+        filter = "astray/%i"
+    "#;
+    let run = run_against(shouter(Duration::ZERO).await, text).await;
+    let totals = &run.totals;
+    assert_eq!(run.error, None);
+    assert!(totals.sent > 100, "{totals:?}");
+    assert_eq!((totals.delivered, totals.foreign), (totals.sent, 2 * totals.sent), "{totals:?}");
+    assert_eq!((totals.lost, totals.unaccepted, run.intervals.last().unwrap().waiting), (0, 0, 0));
+    let summed: u64 = run.intervals.iter().map(|interval| interval.delivered).sum();
+    assert_eq!(summed, totals.sent);
+    assert!(run.latency.count <= totals.sent, "{:?}", run.latency);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_still_coming_at_the_end_of_the_wait_is_not_called_lost() {
+    // 500 messages a second come, at most 50 go.
+    let text = r#"
+        name = "tail"
+        duration = 0.5
+        warmup = 0.1
+        drain = 1.0
+        [[class]]
+        name = "device"
+        devices = 5
+        rate = 100.0
+        topic = "tail/%i"
+        [[consumers]]
+        instances = 1
+        filter = "tail/#"
+    "#;
+    let run = run_against(shouter(Duration::from_millis(20)).await, text).await;
+    let totals = &run.totals;
+    assert_eq!((run.error.as_deref(), totals.lost, totals.duplicates), (None, 0, 0), "{totals:?}");
+    assert!(totals.delivered > 0 && totals.undelivered > 50, "{totals:?}");
+    assert_eq!(totals.expected, totals.delivered + totals.undelivered, "{totals:?}");
+    let told = notes(&run, NoteKind::Check);
+    assert!(told.contains("counts as undelivered, not as lost"), "{told}");
+    // Silence is another matter, however short the wait.
+    let run = run_against(gateway().await, &stall("consumers", 1)).await;
+    assert!(run.totals.lost > 100 && run.totals.undelivered == 0, "{:?}", run.totals);
 }

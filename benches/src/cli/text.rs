@@ -50,9 +50,10 @@ fn lines(text: &mut String, run: &Run) -> std::fmt::Result {
     )?;
     writeln!(
         text,
-        "checks      lost {}, duplicates {}, repeated {}, out of order {}, foreign {}, unsent {}, outstanding {}, \
+        "checks      lost {}, undelivered {}, duplicates {}, repeated {}, out of order {}, foreign {}, unsent {}, outstanding {}, \
          connections broken {}",
         totals.lost,
+        totals.undelivered,
         totals.duplicates,
         totals.repeated,
         totals.out_of_order,
@@ -126,14 +127,29 @@ pub(super) fn study(comparison: &Comparison) -> String {
     text
 }
 
+/// Figures that are worth a column if they are known of anybody.
+const COLUMNS: [&str; 11] = [
+    "sent",
+    "accepted",
+    "delivered",
+    "p50",
+    "p99",
+    "queue_wait_p99",
+    "lost_share",
+    "undelivered",
+    "waiting",
+    "cpu",
+    "rss",
+];
+
 /// Several brokers, a table for each scenario.
 pub(super) fn comparison(comparison: &Comparison) -> String {
     let mut text = String::new();
     for part in &comparison.scenarios {
         let _ = writeln!(text, "\n{}: {}", part.scenario, part.about);
-        let shown = ["sent", "accepted", "delivered", "p50", "p99", "lost_share", "waiting", "cpu", "rss"];
-        let measures: Vec<_> =
-            MEASURES.iter().filter(|measure| shown.contains(&measure.name.as_ref())).collect();
+        let known = |name: &str| part.brokers.iter().any(|result| result.measures.contains_key(name));
+        let is_shown = |name: &str| COLUMNS.contains(&name) && known(name);
+        let measures: Vec<_> = MEASURES.iter().filter(|measure| is_shown(&measure.name)).collect();
         let mut rows = vec![
             std::iter::once("median [range]".to_owned())
                 .chain(

@@ -47,7 +47,7 @@ impl Measure {
 }
 
 /// All figures of a run as a whole.
-pub static MEASURES: [Measure; 36] = [
+pub static MEASURES: [Measure; 37] = [
     rate("sent", "sent", |run| Some(run.rates.sent)),
     rate("accepted", "accepted", |run| Some(run.rates.accepted)),
     rate("delivered", "delivered", |run| Some(run.rates.delivered)),
@@ -78,6 +78,7 @@ pub static MEASURES: [Measure; 36] = [
     less("lost_share", "lost", "%", |run| {
         ratio(run.totals.lost as f64, run.totals.expected as f64).map(|share| 100.0 * share)
     }),
+    count("undelivered", "not delivered yet", |run| Some(run.totals.undelivered as f64)),
     count("duplicates", "duplicates", |run| Some(run.totals.duplicates as f64)),
     count("repeated", "repeated after a reconnect", |run| Some(run.totals.repeated as f64)),
     count("out_of_order", "out of order", |run| Some(run.totals.out_of_order as f64)),

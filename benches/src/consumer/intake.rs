@@ -79,6 +79,8 @@ impl Consumer {
         }
         let stamp = Stamp::read(message.payload);
         let known = stamp.filter(|stamp| stamp.run == self.world.run && self.world.sent.knows(stamp));
+        // What was meant for somebody else is no delivery.
+        let known = known.filter(|stamp| self.world.flows[stamp.flow as usize].is_for(self.recipient));
         let (qos, id) = (message.qos, message.id);
         let again = message.again && qos > 0 && self.settings.persistent && self.connections > 0;
         self.items.push(match known {
@@ -106,6 +108,7 @@ impl Consumer {
             let (flow, number) = (item.flow, item.number);
             let copies = || if item.again { u32::MAX } else { self.world.resent.of(flow, number) };
             if stream.take(&mut self.order, flow, number, copies) == Taken::First {
+                stream.last_new = stream.last_new.max(item.taken);
                 let class = self.world.flows[item.flow as usize].class;
                 let latency = item.taken.saturating_sub(item.intended);
                 self.latencies.push(Took { class, latency, measured: measured.contains(&item.intended) });

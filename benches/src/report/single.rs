@@ -77,6 +77,7 @@ pub(super) fn rows(run: &Run) -> Vec<(&'static str, String)> {
         ("Accepted", both(totals.accepted, rates.accepted)),
         ("Delivered", both(totals.delivered, rates.delivered)),
         ("Lost", words::count(totals.lost)),
+        ("Not delivered yet when waiting ended", words::count(totals.undelivered)),
         ("Duplicates", words::count(totals.duplicates)),
         ("Repeated after a reconnect", words::count(totals.repeated)),
         ("Out of order", words::count(totals.out_of_order)),

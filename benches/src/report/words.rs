@@ -42,9 +42,10 @@ pub fn quantity(value: f64, unit: &str) -> String {
 }
 
 /// What is counted, and is best never seen.
-const COUNTED: [&str; 11] = [
+const COUNTED: [&str; 12] = [
     "lost",
     "lost_share",
+    "undelivered",
     "duplicates",
     "repeated",
     "out_of_order",
@@ -73,19 +74,8 @@ pub fn range(summary: &Summary) -> Option<String> {
 }
 
 /// Measures of which more or less is good or bad by itself. More accepted is no merit (it may be lost), and neither is
-/// less memory for less work.
-const JUDGED: [&str; 10] = [
-    "delivered",
-    "p50",
-    "p99",
-    "max",
-    "queue_wait_mean",
-    "queue_wait_p50",
-    "queue_wait_p99",
-    "lost_share",
-    "duplicates",
-    "out_of_order",
-];
+/// less memory for less work. The queueing delay starts when the broker chooses to acknowledge.
+const JUDGED: [&str; 7] = ["delivered", "p50", "p99", "max", "lost_share", "duplicates", "out_of_order"];
 
 /// The figure from elsewhere beside that of a variant, with its name.
 pub fn reference(part: &ScenarioComparison, broker: &Broker, measure: &Measure) -> Option<String> {
@@ -107,7 +97,7 @@ pub struct Ground {
     pub repeated: bool,
     /// No run of either was cut short, left unchecked or held back by the generator.
     pub sound: bool,
-    /// Neither broker lost anything.
+    /// Neither broker lost anything, nor had anything left to deliver.
     pub lossless: bool,
 }
 
@@ -122,7 +112,7 @@ impl Ground {
         Self {
             repeated: runs.len() > 1 && first.len() > 1,
             sound: all().all(sound),
-            lossless: all().all(|run| run.totals.lost == 0),
+            lossless: all().all(|run| run.totals.lost == 0 && run.totals.undelivered == 0),
         }
     }
 }
@@ -270,7 +260,7 @@ pub fn warning(kind: NoteKind) -> Option<(&'static str, &'static str)> {
         NoteKind::Check => {
             Some(("Check not complete", "Loss, duplicates or order could not be checked for every message."))
         }
-        NoteKind::Relay | NoteKind::Info => None,
+        NoteKind::Late | NoteKind::Relay | NoteKind::Info => None,
     }
 }
 
@@ -303,6 +293,7 @@ fn sum(runs: &[Run]) -> Totals {
         sum.expected = sum.expected.saturating_add(totals.expected);
         sum.delivered = sum.delivered.saturating_add(totals.delivered);
         sum.lost = sum.lost.saturating_add(totals.lost);
+        sum.undelivered = sum.undelivered.saturating_add(totals.undelivered);
         sum.duplicates = sum.duplicates.saturating_add(totals.duplicates);
         sum.out_of_order = sum.out_of_order.saturating_add(totals.out_of_order);
         sum.foreign = sum.foreign.saturating_add(totals.foreign);
@@ -322,6 +313,7 @@ fn wrongs(totals: &Totals) -> Vec<String> {
     let some = |number: u64, words: &str| (number > 0).then(|| format!("{} {words}", count(number)));
     let lost = (totals.lost > 0).then(|| format!("lost {}", of(totals.lost, totals.expected)));
     let others = [
+        some(totals.undelivered, "not delivered yet when waiting ended"),
         some(totals.duplicates, "duplicates"),
         some(totals.out_of_order, "out of order"),
         some(totals.foreign, "foreign or unreadable"),
@@ -394,6 +386,15 @@ mod tests {
     }
 
     #[test]
+    fn what_was_still_to_come_is_neither_lost_nor_praised() {
+        let totals = Totals { undelivered: 7, ..run(0, 0).totals };
+        let cut_off = Run { totals, ..run(0, 0) };
+        let found = finding(std::slice::from_ref(&cut_off));
+        assert_eq!((found.good, found.short.as_str()), (false, "7 not delivered yet when waiting ended"));
+        assert!(!Ground::of(&[run(0, 0)], &[cut_off]).lossless);
+    }
+
+    #[test]
     fn no_result_and_no_check_are_no_praise() {
         assert!(!finding(&[]).good);
         let totals = Totals { sent: 1, ..Totals::default() };
@@ -421,6 +422,9 @@ mod tests {
         assert_eq!(of("p99", &slower, true), "0.5×, better");
         assert_eq!(of("p99", &slower, false), "0.5×", "the late ones may be lost");
         assert_eq!(of("accepted", &slower, true), "0.5×", "no merit and no fault");
+        for wait in ["queue_wait_mean", "queue_wait_p50", "queue_wait_p99", "queue_wait_max"] {
+            assert_eq!(of(wait, &slower, true), "0.5×", "the broker decides when {wait} starts");
+        }
         assert_eq!(of("delivered", &summary(50.0, 80.0, 95.0, Some(0.8)), true), "0.8×, ranges overlap");
         assert_eq!(of("delivered", &summary(95.0, 100.0, 120.0, Some(1.0)), true), "the same");
         let once = Ground { repeated: false, sound: true, lossless: true };
@@ -447,6 +451,8 @@ mod tests {
             assert!(!Ground::of(&flawed, &good).sound, "the broker's own");
             assert!(!Ground::of(&good, &flawed).sound, "the first broker's");
         }
+        let held_back = [run(0, 0), noted(NoteKind::Late)];
+        assert!(Ground::of(&held_back, &good).sound && finding(&held_back).good, "back-pressure is no flaw");
         let lossy = [run(0, 0), run(1, 0)];
         assert!(!Ground::of(&lossy, &good).lossless && !Ground::of(&good, &lossy).lossless);
         let (low, high) = (

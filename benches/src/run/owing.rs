@@ -73,7 +73,7 @@ impl Owing {
     /// Says so, if there is anything.
     pub(super) fn notes(&self) -> Vec<Note> {
         let mut notes = Vec::new();
-        let mut note = |text: String| notes.push(Note { kind: NoteKind::Check, text });
+        let mut note = |text: String| notes.push(Note { kind: NoteKind::Late, text });
         let counted =
             "the latencies count each with the time until then, which is less than it would have taken";
         if self.unsent > 0 {

@@ -57,11 +57,15 @@ pub(super) struct Supply {
 }
 
 impl Supply {
-    /// Looks at how it is now; `demand` is what devices want, if that is known.
-    pub(super) fn look(&mut self, world: &World, demand: Option<f64>, now: Nanos) {
-        let Some(capacity) = capacity(&world.scenario, world.share(now)) else { return };
-        let instances = f64::from(world.counts.consumers.load(Relaxed));
-        self.go_on(Level { demand, capacity: instances * capacity, instances }, now);
+    /// Looks at how it is now; `demand` is what devices want, if that is known, and `wanted` how many consumers are to be
+    /// there.
+    pub(super) fn look(&mut self, world: &World, demand: Option<f64>, wanted: u32, now: Nanos) {
+        let Some(each) = capacity(&world.scenario, world.share(now)) else { return };
+        let counts = &world.counts;
+        // Those that the target has thrown out could work: that they do not is no excuse for it.
+        let able = wanted.saturating_sub(counts.dropped_consumers.load(Relaxed));
+        let instances = f64::from(counts.consumers.load(Relaxed));
+        self.go_on(Level { demand, capacity: f64::from(able) * each, instances }, now);
     }
 
     fn go_on(&mut self, level: Level, now: Nanos) {
@@ -104,6 +108,8 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
     use super::*;
+    use crate::clock::Clock;
+    use crate::transport::{Kind, Route};
 
     fn level(demand: Option<f64>, instances: f64) -> Level {
         Level { demand, capacity: 10.0 * instances, instances }
@@ -129,6 +135,28 @@ mod tests {
         assert_eq!(control.mean_instances, Some(3.5));
         supply.tell(&mut interval);
         assert_eq!(interval.limit, None);
+    }
+
+    #[tokio::test]
+    async fn consumers_that_the_target_threw_out_count_and_those_that_the_scenario_dropped_do_not() {
+        let text = "name = 'x'\nduration = 1.0\nclass = [{ name = 'd', devices = 1, topic = 't' }]\n\
+                    consumers = [{ instances = 4, filter = 't', group = 'g', rate = 10.0 }]";
+        let scenario = Scenario::parse("x", text, None).unwrap();
+        let route = Route {
+            address: "127.0.0.1:1".parse().unwrap(),
+            host: String::new(),
+            kind: Kind::Tcp,
+            tls: None,
+        };
+        let world = World::new(Clock::start().unwrap(), 1, scenario, route.clone(), route);
+        let mut supply = Supply::default();
+        supply.look(&world, None, 4, 0);
+        world.counts.dropped_consumers.store(3, Relaxed);
+        supply.look(&world, None, 4, SECOND);
+        supply.look(&world, None, 4, 2 * SECOND);
+        let control = supply.control();
+        assert_eq!((control.capacity, control.mean_instances), (Some(40.0 + 10.0), Some(0.0)));
+        world.clock.close();
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The end of a run: what was lost, and what a reader must know.
 
+use crate::clock::Nanos;
 use crate::device::{Done, Sending};
 use crate::process::cores;
 use crate::record::{ClassTotals, Note, NoteKind, Totals};
@@ -10,12 +11,14 @@ use crate::world::World;
 use super::owing::Owing;
 use super::sampler::Measured;
 
-/// Sums up counters and checks; the totals of each class besides.
+/// Sums up counters and checks; the totals of each class besides. Whoever got something new since `cut_off` was still
+/// getting messages when waiting ended.
 pub(super) fn totals(
     world: &World,
     devices: &[Done],
     owing: Owing,
     latencies: &[Distribution],
+    cut_off: Option<Nanos>,
 ) -> (Totals, Vec<ClassTotals>) {
     let counts = &world.counts;
     let mut totals = Totals {
@@ -53,9 +56,12 @@ pub(super) fn totals(
         for stream in &world.flows[flow as usize].streams {
             let recipient = &world.recipients[*stream as usize];
             let always_there = recipient.always_there.load(std::sync::atomic::Ordering::Relaxed);
-            let verdict = recipient.stream.lock().verdict(flow, &sending.accepted, always_there);
+            let stream = recipient.stream.lock();
+            let still_getting = cut_off.is_some_and(|since| stream.last_new >= since);
+            let verdict = stream.verdict(flow, &sending.accepted, always_there, still_getting);
             totals.expected += verdict.expected;
             totals.lost += verdict.lost;
+            totals.undelivered += verdict.undelivered;
             totals.unaccepted += verdict.unaccepted;
             classes[usize::from(world.flows[flow as usize].class)].lost += verdict.lost;
         }
