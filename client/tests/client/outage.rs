@@ -109,9 +109,11 @@ async fn a_killed_broker_is_found_again_by_all_spread_over_time() {
     let seconds: Vec<f64> = times.iter().map(|time| (*time - start).as_secs_f64()).collect();
     let peak =
         seconds.iter().map(|from| seconds.iter().filter(|time| (*from..from + 1.0).contains(*time)).count());
-    let (peak, spread) = (peak.max().unwrap() as f64, *seconds.last().unwrap());
-    assert!(spread > 2.0, "all within {spread} s");
-    let mean = times.len() as f64 / spread;
+    // Who tried before the gateway was there again has waited for longer, and does not count for the spread.
+    let most = seconds.len() * 9 / 10;
+    let (peak, spread) = (peak.max().unwrap() as f64, seconds[most]);
+    assert!(spread > 2.0, "most within {spread} s");
+    let mean = most as f64 / spread;
     println!("{} accepted over {spread:.1} s, {mean:.1} a second on average, {peak} at most", times.len());
     assert!(peak <= 2.0 * mean, "{peak} in a second, {mean} on average over {spread} s");
 }

@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(urgent(Urgency::Limit), 2, "a limit that begins after one that ended");
         assert!(!budget.spend(1.0, Urgency::None));
         assert!(budget.spend(0.0, Urgency::None), "what nobody hears costs nothing");
-        budget.earn(500_000, 1.0);
+        budget.earn(1_000_000, 1.0);
         assert!(budget.spend(1.0, Urgency::None));
     }
 }
