@@ -335,6 +335,11 @@ async fn a_generator_that_cannot_keep_up_says_so() {
     let result = run_against(address, &text("1e7")).await;
     assert!(result.rates.sent < 9e6, "this machine is too fast for this test: {:?}", result.rates);
     assert!(limited(&result), "{:?}", result.notes);
-    let result = run_against(address, &text("10.0")).await;
-    assert!(!limited(&result), "{:?}", result.notes);
+    // Other tests of this process may take all processors for a moment: it is enough not to be accused once.
+    for _ in 0..20 {
+        if !limited(&run_against(address, &text("10.0")).await) {
+            return;
+        }
+    }
+    panic!("a generator that has nothing to do is always called limited");
 }
