@@ -45,10 +45,23 @@ struct Breaker {
     open: bool,
     /// Failures since a CONNECT was answered last.
     failures: u32,
-    /// A connection was lost: whether the address still works is to be seen.
-    suspect: bool,
+    /// Connections lost so far.
+    losses: u64,
+    /// How many of them there were when the last probe that ended began.
+    explained: u64,
     /// No probe before this moment.
     until: Millis,
+}
+
+/// What is known of an address after one of its connections was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Health {
+    /// A probe since then got through.
+    Works,
+    /// Nobody can use it.
+    Gone,
+    /// No probe since then has ended.
+    Unknown,
 }
 
 /// An upstream connection that has answered CONNECT.
@@ -130,19 +143,24 @@ impl Upstreams {
         self.addresses.iter().filter(|address| !address.breaker.lock().open).count()
     }
 
-    /// A connection to this address was lost: whether others can be made is looked at soon.
-    pub(super) fn suspect(&self, index: usize) {
-        if let Some(address) = self.addresses.get(index) {
-            address.breaker.lock().suspect = true;
-        }
+    /// A connection to this address was lost: whether others can be made is looked at soon. The number of the loss.
+    pub(super) fn suspect(&self, index: usize) -> u64 {
+        self.addresses.get(index).map_or(0, |address| {
+            let mut breaker = address.breaker.lock();
+            breaker.losses += 1;
+            breaker.losses
+        })
     }
 
-    /// Whether an address works as far as we know.
-    pub(super) fn works(&self, index: usize) -> bool {
-        self.addresses.get(index).is_some_and(|address| {
-            let breaker = address.breaker.lock();
-            !breaker.open && !breaker.suspect
-        })
+    /// What is known of an address since this loss.
+    pub(super) fn health(&self, index: usize, loss: u64) -> Health {
+        let Some(address) = self.addresses.get(index) else { return Health::Gone };
+        let breaker = address.breaker.lock();
+        match (breaker.open, breaker.explained >= loss) {
+            (true, _) => Health::Gone,
+            (false, true) => Health::Works,
+            (false, false) => Health::Unknown,
+        }
     }
 
     /// How long a client that lost its upstream waits before it is told: nothing unless many did in this second.
@@ -169,7 +187,6 @@ impl Upstreams {
         let pause = pause / 2 + random_below(pause / 2 + 1);
         breaker.until = now + pause;
         let first = !std::mem::replace(&mut breaker.open, true);
-        breaker.suspect = false;
         drop(breaker);
         if first {
             watch.counts.opened.add(1);
@@ -184,18 +201,22 @@ impl Upstreams {
     pub(super) async fn probe(&self, watch: &Watch<'_>) {
         let now = watch.clock.now();
         for (index, address) in self.addresses.iter().enumerate() {
-            let due =
-                |breaker: &Breaker| breaker.suspect && !breaker.open || breaker.open && breaker.until <= now;
-            if !due(&address.breaker.lock()) {
-                continue;
-            }
+            let losses = {
+                let breaker = address.breaker.lock();
+                let due =
+                    if breaker.open { breaker.until <= now } else { breaker.explained < breaker.losses };
+                if !due {
+                    continue;
+                }
+                breaker.losses
+            };
             let patience = Duration::from_millis(self.settings.timeout_ms);
             let dialing = self.dialer.dial(&address.name, None);
             match tokio::time::timeout(patience, dialing).await {
                 Ok(Ok(_)) => {
                     // Those who come next find out whether it answers. If not, the pause goes on growing.
                     let mut breaker = address.breaker.lock();
-                    breaker.suspect = false;
+                    breaker.explained = losses;
                     let (open, failures) = (std::mem::take(&mut breaker.open), breaker.failures);
                     drop(breaker);
                     if open {

@@ -122,8 +122,8 @@ enum Ending {
     No,
     /// The client says nothing more: what it sent goes to the upstream, then the pair ends.
     ClientLeft,
-    /// The upstream is lost; the client is told at this moment.
-    UpstreamLost(Millis),
+    /// The upstream is lost, by this loss of its address; the client is told at this moment at the earliest.
+    UpstreamLost { loss: u64, at: Millis },
     /// Only what is there is still written, until this moment at the latest.
     Closing(Millis),
     /// Nothing more can be done.
@@ -293,8 +293,8 @@ impl Pair {
                     return;
                 }
                 Ending::Closing(until) => self.arm(until),
-                Ending::UpstreamLost(at) if now >= at => self.tell_of_loss(now),
-                Ending::UpstreamLost(at) => self.arm(at),
+                Ending::UpstreamLost { loss, at } if now >= at => self.tell_of_loss(loss, now),
+                Ending::UpstreamLost { at, .. } => self.arm(at),
                 _ => self.arm(now + IDLE_TIMER),
             }
         }

@@ -7,10 +7,11 @@ use crate::broker::clock::Millis;
 use crate::broker::held::advice;
 use crate::proxy::connack::{self, Own};
 use crate::proxy::frames;
+use crate::proxy::upstreams::Health;
 use crate::wire::{Frame, ReasonCode, Version};
 
-/// How long an MQTT 5 client waits until we know whether the upstream is gone, in milliseconds.
-const SUSPENSE: Millis = 150;
+/// How often we look whether the upstream of an MQTT 5 client is gone, in milliseconds.
+const SUSPENSE: Millis = 50;
 
 impl Pair {
     /// Handles what the upstream sent, and reads more. `true` when something was done.
@@ -201,7 +202,7 @@ impl Pair {
             let (client, upstream) = (&*self.client_id, self.proxy.upstreams.name(self.address));
             tracing::info!(client, upstream, in_a_packet = cut, "the upstream closed the connection");
         }
-        self.proxy.upstreams.suspect(self.address);
+        let loss = self.proxy.upstreams.suspect(self.address);
         let mut at = now + self.proxy.upstreams.parting_delay(now);
         // long enough to see whether it closed this connection or is gone itself: MQTT 5 has words for that
         if self.encoder.version == Version::V5 {
@@ -210,17 +211,25 @@ impl Pair {
         if at == now {
             return self.finish(now);
         }
-        self.ending = Ending::UpstreamLost(at);
+        self.ending = Ending::UpstreamLost { loss, at };
         self.timer_at = 0;
         self.arm(at);
     }
 
     /// The time has come to tell the client that its upstream is lost. Where the upstream still works it closed only this
-    /// connection, and so do we.
-    pub(super) fn tell_of_loss(&mut self, now: Millis) {
-        if self.proxy.upstreams.works(self.address) {
-            return self.finish(now);
+    /// connection, and so do we. A probe ends within `proxy.timeout_ms`, so nobody waits for ever to know.
+    pub(super) fn tell_of_loss(&mut self, loss: u64, now: Millis) {
+        match self.proxy.upstreams.health(self.address, loss) {
+            Health::Works => self.finish(now),
+            Health::Gone => {
+                let text = Some("the broker behind the gateway is lost");
+                self.close(ReasonCode::SERVER_SHUTTING_DOWN, text, now);
+            }
+            Health::Unknown => {
+                let at = now + SUSPENSE;
+                self.ending = Ending::UpstreamLost { loss, at };
+                self.arm(at);
+            }
         }
-        self.close(ReasonCode::SERVER_SHUTTING_DOWN, Some("the broker behind the gateway is lost"), now);
     }
 }
