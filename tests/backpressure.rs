@@ -315,10 +315,15 @@ impl Watching {
     }
 
     fn holds(&self) -> u64 {
-        let text = self.server.get("/metrics");
-        let count = text.lines().find_map(|line| line.strip_prefix("tidegate_holds_total "));
-        count.expect("a count").parse().expect("a number")
+        count(&self.server, "tidegate_holds_total")
     }
+}
+
+/// A counter of the server.
+fn count(server: &Server, name: &str) -> u64 {
+    let text = server.get("/metrics");
+    let count = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    count.expect("a count").parse().expect("a number")
 }
 
 /// `queue.never_hold` by user, client identifier and filter: such a consumer holds nobody, however little it takes.
@@ -408,6 +413,30 @@ fn flood_and_receive(mut client: Client, index: usize, count: usize) {
             }
         }
     });
+}
+
+/// What a held publisher sent before it left waits only for so long, is counted, and takes no connection with it.
+#[test]
+fn publisher_that_leaves_while_it_is_held_is_forgotten() {
+    const SENT: u64 = 2_000;
+    let settings =
+        [("queue.max_messages", "10"), ("queue.progress_timeout", "3600"), ("queue.left_timeout", "1")];
+    let server = start("left", &settings);
+    let mut consumer = server.connect(&Connect::v5(&unique("stuck")).with(short(RECEIVE_MAXIMUM, 1)));
+    consumer.subscribe("left/topic", 1);
+    let mut publisher = server.client(V311);
+    for (n, publish) in numbered("left/topic", 0, SENT as usize).enumerate() {
+        publisher.send(&publish.id(n as u16 + 1));
+    }
+    publisher.vanish();
+    let deadline = Instant::now() + PATIENCE;
+    while count(&server, "tidegate_disconnects_total") == 0 {
+        assert!(Instant::now() < deadline, "the connection is still there");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let published = count(&server, "tidegate_messages_published_total");
+    assert!(published < SENT, "it was never held");
+    assert_eq!(published + count(&server, "tidegate_messages_dropped_publisher_left_total"), SENT);
 }
 
 /// A client that is held with more than is kept for it is heard before its keep-alive is over.

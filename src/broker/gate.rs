@@ -121,6 +121,12 @@ impl Gate {
         self.left.load(Ordering::Acquire)
     }
 
+    /// How many queues hold it, and in how many lines it may stand.
+    #[cfg(test)]
+    pub fn places(&self) -> (usize, usize) {
+        (self.holds.load(Ordering::Acquire) as usize, self.place.lock().lines.len())
+    }
+
     /// A queue closes the gate until it releases it or the moment has come.
     pub fn hold_until(&self, until: Millis) {
         self.until.fetch_max(until, Ordering::AcqRel);

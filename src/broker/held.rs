@@ -64,6 +64,11 @@ impl HeldInput {
             || self.bytes.own > LEAST_HELD && self.bytes.of_all() > listen.max_buffer_total
     }
 
+    /// How many messages are kept.
+    pub(crate) fn publishes(&self) -> usize {
+        self.packets.iter().filter(|held| held.frame.is_publish()).count()
+    }
+
     /// Lets more be kept; `false` when that has been done as often as may be.
     pub(crate) fn relieve(&mut self) -> bool {
         let may = self.more < MOST_RELIEF;
@@ -109,7 +114,7 @@ impl HeldPacket {
 
     /// Whether it is a message of QoS 1 or 2.
     fn is_acknowledged(&self) -> bool {
-        self.frame.first >> 4 == 3 && self.frame.first & 6 != 0
+        self.frame.is_publish() && self.frame.first & 6 != 0
     }
 }
 

@@ -4,6 +4,8 @@
 //! if it may: a queue that is meant to (QoS 1 or 2, or a group) while its consumer makes progress; a QoS 0 queue
 //! only briefly, then its oldest messages go. Nothing is dropped without being counted.
 
+mod booking;
+mod holding;
 mod line;
 
 use std::collections::VecDeque;
@@ -11,18 +13,20 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use parking_lot::Mutex;
-use tidegate_control::time::{Moment, Span};
+use tidegate_control::time::Moment;
 
-use self::line::{HeldGates, Turns};
+use self::booking::Arrivals;
+pub use self::booking::{Finished, Stated};
+pub use self::holding::HoldPolicy;
+use self::holding::MIN_DEPTH;
+use self::line::HeldGates;
 pub use self::line::{Line, Released};
 use super::clock::{Millis, moment};
-use super::gate::Gate;
 use super::group::Group;
 use super::message::Message;
 use super::service::Service;
 use crate::config::QueueSettings;
-pub use crate::ledger::Statement;
-use crate::ledger::{Account, QUIET_TURNS};
+use crate::ledger::Account;
 use crate::wire::QoS;
 
 /// A message in a queue, with what depends on the receiver.
@@ -56,17 +60,6 @@ impl Entry {
     }
 }
 
-/// Whom a queue over its bound may hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HoldPolicy {
-    /// Its publishers, while its consumer makes progress.
-    WhileProgress,
-    /// Its publishers, for a few milliseconds.
-    Briefly,
-    /// Nobody.
-    Never,
-}
-
 /// The bounds of queues, in the units the queue uses.
 #[derive(Debug, Clone)]
 pub struct Limits {
@@ -88,8 +81,6 @@ pub struct Limits {
     pub measured: bool,
 }
 
-/// A queue that is shorter than this is never late enough to hold anybody.
-const MIN_DEPTH: usize = 8;
 /// A queue may overshoot its bound in bytes this many times before its oldest messages go. What is in flight in
 /// the spine when the publishers are held always fits (see `Broker::start`).
 pub const OVERSHOOT: usize = 4;
@@ -120,15 +111,6 @@ pub struct Flow {
     pub dropped: u64,
 }
 
-/// Messages that a consumer is done with.
-#[derive(Debug, Clone, Copy)]
-pub struct Finished {
-    /// How many.
-    pub count: u64,
-    /// Milliseconds from sending the one that was acknowledged soonest; the greatest number when none was.
-    pub soonest: Millis,
-}
-
 /// What a push came to.
 #[derive(Debug, Default)]
 pub struct Pushed {
@@ -142,28 +124,6 @@ pub struct Pushed {
     pub wake: Option<Waker>,
     /// The queue opened an account: it is to be entered into the ledger.
     pub opened: bool,
-}
-
-/// What came of holding publishers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Holding {
-    /// Publishers that were not held before.
-    pub count: u64,
-    /// Whether nobody was held before.
-    pub began: bool,
-}
-
-/// What was booked, beside what the queue knows exactly.
-#[derive(Debug)]
-pub struct Stated {
-    /// What was booked since the last time.
-    pub statement: Statement,
-    /// Messages waiting; for a session those of its groups too.
-    pub waiting: u64,
-    /// How long the first of them has waited.
-    pub age: Span,
-    /// Publishers that are held.
-    pub held: u32,
 }
 
 /// A queue at one moment, for people.
@@ -206,9 +166,6 @@ struct Inner {
     /// What is booked, where queues are measured and something happened lately.
     account: Option<Box<Account>>,
 }
-
-/// A QoS 0 consumer may hold publishers if it empties a full queue within so many holds.
-const FAST_HOLDS: u64 = 10;
 
 impl Queue {
     /// An empty queue whose consumer is away.
@@ -333,87 +290,6 @@ impl Queue {
         inner.entries.front().is_none_or(|head| head.qos != QoS::AtMostOnce && window == 0)
     }
 
-    /// Closes these publishers' gates until the queue is short again. Called after a push that was over.
-    pub fn hold(
-        &self,
-        publishers: impl Iterator<Item = (u64, Arc<Gate>)>,
-        now: Millis,
-        limits: &Limits,
-    ) -> Holding {
-        let mut inner = self.0.lock();
-        let mut holding = Holding { count: 0, began: false };
-        if !inner.may_hold(now, limits) || !inner.over(now, limits) {
-            return holding;
-        }
-        if inner.policy == HoldPolicy::Briefly {
-            holding.count = inner.hold_briefly(publishers, now, limits);
-            return holding;
-        }
-        holding.began = !inner.holds_lasting();
-        let only_late = !inner.is_full(limits);
-        for (publisher, gate) in publishers {
-            if !(only_late && gate.publisher.is_exempt()) {
-                holding.count += u64::from(inner.hold_one(publisher, gate));
-            }
-        }
-        holding
-    }
-
-    /// Closes the gate of a publisher that is about to send to this queue, if it holds its publishers; whether it does.
-    pub fn hold_newcomer(&self, publisher: u64, gate: &Arc<Gate>, now: Millis, limits: &Limits) -> bool {
-        let mut inner = self.0.lock();
-        if !inner.holds_lasting() || !inner.may_hold(now, limits) {
-            return false;
-        }
-        inner.hold_one(publisher, Arc::clone(gate));
-        true
-    }
-
-    /// Called now and then for a queue that holds publishers: gives others in line their turn, should those who had it
-    /// have sent nothing.
-    pub fn go_on(&self, now: Millis, limits: &Limits) -> Released {
-        let mut inner = self.0.lock();
-        inner.granted = 0;
-        inner.release_if_short(now, limits)
-    }
-
-    /// The consumer is done with messages that it took.
-    pub fn finished(&self, done: Finished, now: Millis) {
-        let mut inner = self.0.lock();
-        inner.made_progress(now);
-        if let Some(account) = &mut inner.account {
-            account.depart(moment(now), done.count, done.soonest);
-        }
-    }
-
-    /// Called now and then for a queue that holds publishers: lets them go when the consumer makes no progress.
-    /// Returns whether it just stalled.
-    pub fn check_progress(&self, now: Millis, limits: &Limits) -> bool {
-        let mut inner = self.0.lock();
-        if let Some(held) = &mut inner.held {
-            held.forget_gone();
-        }
-        let stuck = inner.connected && !inner.stalled && now.saturating_sub(inner.progress) > limits.progress;
-        if !stuck || inner.entries.is_empty() {
-            return false;
-        }
-        inner.stalled = true;
-        let held = inner.held.take();
-        drop(inner);
-        Released::all(held).open();
-        true
-    }
-
-    /// Whether it holds publishers now.
-    pub fn holds(&self) -> bool {
-        self.0.lock().held.is_some()
-    }
-
-    /// Whether publishers wait for their turn.
-    pub fn holds_lasting(&self) -> bool {
-        self.0.lock().holds_lasting()
-    }
-
     /// The consumer connected.
     pub fn connect(&self, now: Millis) {
         let mut inner = self.0.lock();
@@ -479,38 +355,12 @@ impl Queue {
         dropped
     }
 
-    /// Changes whom it may hold; who may not be held any more is let go.
-    pub fn set_policy(&self, policy: HoldPolicy) {
-        let mut inner = self.0.lock();
-        let changed = inner.policy != policy;
-        inner.policy = policy;
-        let held = if changed { inner.held.take() } else { None };
-        drop(inner);
-        Released::all(held).open();
-    }
-
     /// Wakes the consumer's connection, for something other than a message.
     pub fn nudge(&self) {
         let waker = self.0.lock().waker.take();
         if let Some(waker) = waker {
             waker.wake();
         }
-    }
-
-    /// What was booked since the last time, with so many consumers at work. `None` when there is no account, or
-    /// when the account was quiet for long and is closed, unless consumers have something.
-    pub fn statement(&self, now: Moment, consumers: u32, in_flight: u64) -> Option<Stated> {
-        let mut inner = self.0.lock();
-        let held = inner.held.as_ref().map_or(0, |held| held.len());
-        let head = inner.entries.iter().find(|entry| !entry.of_group());
-        let age = head.map_or(Span::ZERO, |head| now.since(moment(head.since)));
-        let waiting = inner.entries.len() as u64;
-        let statement = inner.account.as_mut()?.statement(now, consumers, waiting + in_flight);
-        if statement.quiet > QUIET_TURNS && in_flight == 0 {
-            inner.account = None;
-            return None;
-        }
-        Some(Stated { statement, waiting, age, held: held as u32 })
     }
 
     /// Whether a consumer is there.
@@ -540,6 +390,12 @@ impl Queue {
         self.0.lock().bytes
     }
 
+    /// How often it holds this gate.
+    #[cfg(test)]
+    pub fn holds_gate(&self, gate: &Arc<super::gate::Gate>) -> usize {
+        self.0.lock().held.as_ref().map_or(0, |held| held.holds(gate))
+    }
+
     /// Counts so far.
     #[cfg(test)]
     pub fn flow(&self) -> Flow {
@@ -547,71 +403,7 @@ impl Queue {
     }
 }
 
-/// Arrivals of one push, collected so that a run of messages of one publisher is booked in one go.
-#[derive(Default)]
-struct Arrivals {
-    count: u64,
-    run: (u64, u32),
-}
-
-impl Arrivals {
-    fn add(&mut self, publisher: u64, account: &mut Account) {
-        self.count += 1;
-        if self.run.0 != publisher {
-            self.end_run(account);
-            self.run.0 = publisher;
-        }
-        self.run.1 += 1;
-    }
-
-    fn end_run(&mut self, account: &mut Account) {
-        let (publisher, count) = std::mem::take(&mut self.run);
-        // 0 is the broker itself, which nobody holds back
-        if publisher != 0 {
-            account.fed_by(publisher, count);
-        }
-    }
-
-    fn book(mut self, account: &mut Account, now: Millis) {
-        self.end_run(account);
-        account.arrive(moment(now), self.count);
-    }
-}
-
 impl Inner {
-    fn over(&self, now: Millis, limits: &Limits) -> bool {
-        self.is_full(limits) || self.is_late(now, limits.delay, limits.delay)
-    }
-
-    /// Whether the first in the queue has waited for longer than `age`, or the last will wait for longer than `wait`.
-    fn is_late(&self, now: Millis, age: Millis, wait: Millis) -> bool {
-        let fresh = self.fresh();
-        let late = |head: &Entry| self.backlog == 0 && now.saturating_sub(head.since) > age;
-        self.policy == HoldPolicy::WhileProgress
-            && fresh > MIN_DEPTH
-            && (self.entries.front().is_some_and(late) || fresh > self.service.takes_within(wait))
-    }
-
-    /// What came while the consumer was there.
-    fn fresh(&self) -> usize {
-        self.entries.len().saturating_sub(self.backlog)
-    }
-
-    fn may_hold(&self, now: Millis, limits: &Limits) -> bool {
-        if !self.connected || self.stalled {
-            return false;
-        }
-        match self.policy {
-            HoldPolicy::WhileProgress => true,
-            HoldPolicy::Never => false,
-            // only a fast consumer, which may hesitate for a moment: a slow or dead one must not slow a fleet
-            HoldPolicy::Briefly => {
-                now.saturating_sub(self.progress) <= limits.progress
-                    && self.service.may_take(limits.messages, FAST_HOLDS * limits.brief)
-            }
-        }
-    }
-
     /// From now on something waits.
     fn begin_if_empty(&mut self, now: Millis) {
         if self.entries.is_empty() {
@@ -652,68 +444,6 @@ impl Inner {
         dropped
     }
 
-    /// Over its bounds in messages or bytes, not only late.
-    fn is_full(&self, limits: &Limits) -> bool {
-        self.entries.len() > limits.messages || self.bytes > limits.bytes
-    }
-
-    fn holds_lasting(&self) -> bool {
-        self.held.as_ref().is_some_and(|held| held.is_lasting())
-    }
-
-    fn hold_one(&mut self, publisher: u64, gate: Arc<Gate>) -> bool {
-        // a publisher that is held has something to send: it counts as one that feeds the queue
-        if let Some(account) = &mut self.account {
-            account.fed_by(publisher, 0);
-        }
-        self.held.get_or_insert_default().hold(publisher, gate)
-    }
-
-    fn hold_briefly(
-        &mut self,
-        publishers: impl Iterator<Item = (u64, Arc<Gate>)>,
-        now: Millis,
-        limits: &Limits,
-    ) -> u64 {
-        if self.brief_until <= now {
-            self.brief_until = now + limits.brief;
-        }
-        let held = self.held.get_or_insert_default();
-        let mut count = 0;
-        for (publisher, gate) in publishers.filter(|(_, gate)| !gate.has_left()) {
-            gate.hold_until(self.brief_until);
-            count += u64::from(held.brief.insert(publisher, gate).is_none());
-        }
-        count
-    }
-
-    /// Lets publishers go if the queue is short: all of them, or those whose turn it is. The exempt go as soon as it is
-    /// not full.
-    fn release_if_short(&mut self, now: Millis, limits: &Limits) -> Released {
-        let (messages, bytes) = (limits.messages / 4 * 3, limits.bytes / 4 * 3);
-        if self.held.is_none() || self.entries.len() > messages || self.bytes > bytes {
-            return Released::default();
-        }
-        let late = self.is_late(now, limits.delay, limits.delay / 2);
-        let in_time = self.service.takes_within(limits.delay).max(MIN_DEPTH);
-        let room = (in_time / 2).saturating_sub(self.fresh() + self.granted);
-        let Some(held) = &mut self.held else { return Released::default() };
-        let waiting = held.waiting();
-        // a slow consumer, for which what they all send at once may be too much
-        if late || in_time < limits.messages && waiting > 0 {
-            let grant = u32::try_from(room / waiting.max(1)).unwrap_or(u32::MAX).max(1);
-            let turns = (!late && room > 0).then(|| held.take_turns(room, grant));
-            self.granted += turns.as_ref().map_or(0, Turns::messages);
-            return Released::some(held.take_exempt(), turns);
-        }
-        if in_time < limits.messages {
-            held.grant_all(in_time.saturating_sub(self.entries.len()));
-        }
-        self.brief_until = 0;
-        self.granted = 0;
-        Released::all(self.held.take())
-    }
-
     /// A burst must not leave its memory with an idle consumer.
     fn give_memory_back(&mut self) {
         if self.entries.is_empty() && self.entries.capacity() > MIN_DEPTH {
@@ -722,5 +452,7 @@ impl Inner {
     }
 }
 
+#[cfg(test)]
+mod model_tests;
 #[cfg(test)]
 mod tests;

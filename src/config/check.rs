@@ -86,6 +86,7 @@ impl Checks<'_> {
             ("queue.max_bytes", queue.max_bytes as u64),
             ("queue.max_delay_ms", queue.max_delay_ms),
             ("queue.progress_timeout", queue.progress_timeout),
+            ("queue.left_timeout", queue.left_timeout),
         ];
         for (key, value) in least_one {
             self.within(key, value, 1, u64::MAX);

@@ -191,6 +191,8 @@ pub struct QueueSettings {
     pub qos0_hold_ms: u64,
     /// A consumer that acknowledges nothing for this long holds nobody, in seconds.
     pub progress_timeout: u64,
+    /// How long the messages of a publisher that has left wait for their turn, in seconds.
+    pub left_timeout: u64,
     /// Messages kept for a client that is away.
     pub offline_messages: usize,
     /// Bytes kept for a client that is away.
@@ -211,6 +213,7 @@ impl Default for QueueSettings {
             max_delay_ms: 100,
             qos0_hold_ms: 20,
             progress_timeout: 10,
+            left_timeout: 30,
             offline_messages: 10_000,
             offline_bytes: 16 * 1024 * 1024,
             never_hold: Vec::new(),

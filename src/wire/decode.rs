@@ -17,6 +17,13 @@ pub struct Frame {
     pub body: usize,
 }
 
+impl Frame {
+    /// Whether it is a message.
+    pub fn is_publish(&self) -> bool {
+        self.first >> 4 == 3
+    }
+}
+
 /// Finds the packet at the front of `buffer`.
 ///
 /// `None` when more bytes are needed. `maximum` is the largest whole packet that is accepted; a larger one is

@@ -1,28 +1,18 @@
 //! Reading: from bytes to packets, and what happens to packets of a held publisher.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tidegate_plugin::{Refusal, Standing};
+use tidegate_plugin::Refusal;
 use tokio::io::{AsyncRead, ReadBuf};
 
-use super::packets::reserved;
-use super::{Connection, Ending, OUTPUT_LIMIT, Offered, Pause, Scratch};
+use super::{Connection, Ending, OUTPUT_LIMIT, Pause, Scratch};
 use crate::broker::clock::Millis;
 use crate::broker::gate::Held;
 use crate::broker::held::{HeldBytes, HeldInput, HeldPacket};
 use crate::broker::session::State;
 use crate::wire::{Frame, Packet, ReasonCode, WireError, decode, frame};
-
-/// What passes before we look what consumer queues make of it, in bytes: at first, and after a brief hold that ran its
-/// full time.
-pub(super) const FIRST_CREDIT: usize = 512;
-/// Whoever may pass this much in one go is not looked after any more.
-const FULL_CREDIT: usize = 64 * 1024;
-/// How often we look whether consumer queues have seen what passed, in milliseconds.
-const LOOK: Millis = 2;
 
 /// How long a client that owes acknowledgements may go unheard, in milliseconds.
 const DEAF_TO_ACKS: Millis = 500;
@@ -41,12 +31,6 @@ pub(super) enum Next {
     Broken(WireError),
     /// A plugin ends the connection when what came before is done.
     Refused(Box<Refusal>),
-}
-
-fn hash(topic: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    topic.hash(&mut hasher);
-    hasher.finish()
 }
 
 impl Connection {
@@ -145,7 +129,7 @@ impl Connection {
             }
             // closed or broken: what came before still counts
             Poll::Ready(_) => {
-                self.ending = Ending::NoInput;
+                self.input_ends();
                 true
             }
         };
@@ -261,7 +245,7 @@ impl Connection {
                 }
                 held => {
                     if held.is_some() && self.held.is_none() {
-                        self.credit = (self.credit / 2).max(1);
+                        self.turn.held();
                     }
                     held.is_some() || self.held.is_some() || self.is_held_newcomer(publish.topic, now)
                 }
@@ -289,6 +273,26 @@ impl Connection {
             }
             next => next,
         }
+    }
+
+    /// The client sends nothing more; what it sent is still handled.
+    pub(super) fn input_ends(&mut self) {
+        let until = self.broker.clock.now() + self.broker.settings.queue.left_timeout.saturating_mul(1000);
+        self.ending = Ending::NoInput(until);
+        self.arm(until);
+    }
+
+    /// The client has left long ago, and what it sent still waits: that is thrown away, and counted.
+    pub(super) fn give_up_waiting(&mut self) {
+        let maximum = self.broker.settings.session.max_packet_size as usize;
+        let held = self.held.take().map_or(0, |held| held.publishes());
+        let (mut at, mut unread) = (0, 0);
+        while let Ok(Some(found)) = frame(&self.input[at..], maximum) {
+            at += found.header + found.body;
+            unread += usize::from(found.is_publish());
+        }
+        (self.input, self.input_ready, self.pause) = (Vec::new(), false, Pause::No);
+        self.broker.stats.dropped_left.add((held + unread) as u64);
     }
 
     fn hold(&mut self, frame: Frame, body: &[u8], since: Millis) {
@@ -378,164 +382,5 @@ impl Connection {
         };
         self.held_since = None;
         next
-    }
-
-    /// Whether as much is in the batch as may pass before consumer queues have seen it. So a publisher that was never
-    /// held, or just was, can't send thousands of messages to a slow consumer before anybody notices.
-    fn credit_is_used(&self, scratch: &Scratch) -> bool {
-        self.credit < FULL_CREDIT && scratch.batch.bytes() >= self.credit
-            || scratch.batch.count() >= self.grant
-    }
-
-    /// Whether the first of the packets that wait must wait on: it had its turn, and others had none.
-    fn is_held_again(&mut self, now: Millis) -> bool {
-        if self.asked_for != (0, 0) || self.broker.holds_begun().is_none() {
-            return false;
-        }
-        let Some(mut held) = self.held.take() else { return false };
-        let again = held.packets.front_mut().is_some_and(|packet| {
-            let decoded = decode(Some(self.encoder.version), packet.frame, &packet.body);
-            matches!(decoded, Ok(Packet::Publish(publish)) if self.is_held_newcomer(publish.topic, now))
-        });
-        self.held = Some(held);
-        again
-    }
-
-    /// Whether a queue that holds its publishers is where this message goes, though it had none of this publisher yet:
-    /// else each of thousands that come at the same time would get one message in. Known publishers are held by what
-    /// they sent, and by this once their turn is over. Asked once for each topic and each time that a queue begins to
-    /// hold.
-    fn is_held_newcomer(&mut self, topic: &str, now: Millis) -> bool {
-        let Some(begun) = self.broker.holds_begun() else { return false };
-        if topic.is_empty() || self.gate.publisher.is_exempt() {
-            return false;
-        }
-        let asked = (begun, hash(topic));
-        if self.asked_for == asked || reserved(topic) {
-            return false;
-        }
-        self.asked_for = asked;
-        self.hooks.standing(topic) == Standing::Ordinary && self.broker.hold_newcomer(topic, &self.gate, now)
-    }
-
-    /// Whether what this client publishes stays behind what anybody published before it connected.
-    fn is_in_order(&mut self) -> bool {
-        if self.fence.as_ref().is_some_and(|fence| !self.broker.spine.passed(fence)) {
-            return false;
-        }
-        self.fence = None;
-        true
-    }
-
-    /// Waits until consumer queues have seen what was sent.
-    fn look_if(&mut self, look: bool) {
-        if look && self.pause == Pause::No {
-            self.pause = Pause::Look(self.broker.spine.sent(self.session.number));
-        }
-    }
-
-    fn pausing(&self) -> bool {
-        self.pause != Pause::No
-    }
-
-    /// Goes on after a brief hold; `false` while it lasts.
-    fn resume_after_pause(&mut self, cx: &mut Context<'_>, now: Millis) -> bool {
-        match self.pause {
-            Pause::No => true,
-            Pause::Brief => match self.gate.held_or_wake(now, cx.waker()) {
-                Some(Held::Until(until)) => {
-                    self.arm(until);
-                    false
-                }
-                _ => {
-                    if self.gate.brief_ran_out() {
-                        self.credit = self.credit.min(FIRST_CREDIT);
-                    }
-                    self.pause = Pause::No;
-                    true
-                }
-            },
-            Pause::Look(sent) if !self.broker.spine.settled(self.session.number, sent) => {
-                self.arm(now + LOOK);
-                false
-            }
-            Pause::Fence => {
-                if self.is_in_order() {
-                    self.pause = Pause::No;
-                } else {
-                    self.arm(now + LOOK);
-                }
-                self.pause == Pause::No
-            }
-            Pause::Look(_) => {
-                self.pause = Pause::No;
-                if self.grant < usize::MAX {
-                    // its turn is over: it goes to the end of the line, if there still is one
-                    (self.grant, self.asked_for) = (self.grant.saturating_mul(2), (0, 0));
-                }
-                if self.gate.held(now).is_none() {
-                    self.credit = (2 * self.credit).min(FULL_CREDIT);
-                }
-                true
-            }
-        }
-    }
-
-    fn start_batch(&mut self, scratch: &mut Scratch) {
-        if let Some(grant) = self.gate.take_grant() {
-            self.grant = grant as usize;
-        }
-        scratch.batch.start(self.session.number);
-        scratch.ordinal = None;
-        scratch.acks.clear();
-        scratch.received.clear();
-    }
-
-    /// Gives the batch to the spine; its acknowledgements are sent once it is accepted.
-    pub(super) fn finish_batch(
-        &mut self,
-        cx: &mut Context<'_>,
-        scratch: &mut Scratch,
-        state: &mut State,
-        now: Millis,
-    ) {
-        self.settle_finished(scratch, now);
-        if scratch.batch.is_empty() {
-            self.output.extend_from_slice(&scratch.acks);
-            scratch.acks.clear();
-            scratch.received.clear();
-            return;
-        }
-        let count = scratch.batch.count() as u64;
-        match self.broker.spine.offer(self.session.number, scratch.batch.finish(), cx.waker()) {
-            Ok(()) => {
-                self.broker.stats.published.add(count);
-                self.output.extend_from_slice(&scratch.acks);
-            }
-            Err(batch) => {
-                // should the connection end before they are accepted, the client sends them again
-                scratch.received.retain(|id| state.received.remove(id));
-                let (acks, received) = (scratch.acks.clone(), scratch.received.clone());
-                self.offered = Some(Box::new(Offered { batch, acks, received, count }));
-            }
-        }
-        self.start_batch(scratch);
-    }
-
-    fn offer_again(&mut self, cx: &mut Context<'_>, state: &mut State) -> bool {
-        let Some(mut offered) = self.offered.take() else { return true };
-        match self.broker.spine.offer(self.session.number, std::mem::take(&mut offered.batch), cx.waker()) {
-            Ok(()) => {
-                self.broker.stats.published.add(offered.count);
-                self.output.extend_from_slice(&offered.acks);
-                state.received.extend(offered.received);
-                true
-            }
-            Err(batch) => {
-                offered.batch = batch;
-                self.offered = Some(offered);
-                false
-            }
-        }
     }
 }

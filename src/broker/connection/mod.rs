@@ -4,11 +4,13 @@
 //! only what could not be finished stays with the connection.
 
 pub(crate) mod alias;
+mod batch;
 mod deliver;
 pub(crate) mod handshake;
 mod input;
 mod output;
 pub(crate) mod packets;
+mod turn;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -23,6 +25,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Sleep;
 
 use self::alias::{InboundAliases, OutboundAliases};
+use self::turn::Turn;
 use super::Broker;
 use super::clock::Millis;
 use super::gate::Gate;
@@ -104,12 +107,7 @@ struct Connection {
     /// Whether `input` may hold whole packets.
     input_ready: bool,
     pause: Pause,
-    /// Bytes that may pass before we look what consumer queues make of them: grows while they hold nobody.
-    credit: usize,
-    /// Messages that may pass before we look: what a queue that let go had room for.
-    grant: usize,
-    /// For what it was last asked whether a queue holds its publishers: how many had begun to, and the topic.
-    asked_for: (u64, u64),
+    turn: Turn,
     /// Encoded and not yet taken by the socket, from `written` on.
     output: Vec<u8>,
     written: usize,
@@ -161,8 +159,8 @@ enum Pause {
 enum Ending {
     /// Not in sight.
     No,
-    /// The client sends nothing more; what it sent is still handled.
-    NoInput,
+    /// The client sends nothing more; what it sent is still handled, until this moment at the latest.
+    NoInput(Millis),
     /// Only what is encoded is still written, until this moment at the latest.
     Closing(Millis),
     /// Nothing more can be done.
@@ -259,7 +257,7 @@ impl Connection {
                 Ending::Closing(_) if self.output.is_empty() && !self.unflushed && self.offered.is_none() => {
                     return Poll::Ready(());
                 }
-                Ending::NoInput if self.held.is_none() && self.offered.is_none() && !self.input_ready => {
+                Ending::NoInput(_) if self.held.is_none() && self.offered.is_none() && !self.input_ready => {
                     return Poll::Ready(());
                 }
                 _ if progress => {}
@@ -302,6 +300,11 @@ impl Connection {
                     return;
                 }
                 Ending::Closing(until) => self.arm(if now < until { until } else { now + LINGER }),
+                Ending::NoInput(until) if now >= until => {
+                    self.give_up_waiting();
+                    self.arm(now + IDLE_TIMER);
+                }
+                Ending::NoInput(until) => self.arm(until),
                 _ if self.silence > 0 && now >= self.seen + self.silence && self.listening() => {
                     self.broker.stats.keep_alive_timeouts.add(1);
                     self.close(ReasonCode::KEEP_ALIVE_TIMEOUT, None, now);

@@ -48,7 +48,8 @@ impl Connection {
         self.written = 0;
         self.unflushed = false;
         self.ending = match self.ending {
-            Ending::No | Ending::NoInput => Ending::NoInput,
+            Ending::No => return self.input_ends(),
+            left @ Ending::NoInput(_) => left,
             // what it published before its DISCONNECT still counts
             closing @ Ending::Closing(_) if self.offered.is_some() => closing,
             Ending::Closing(_) | Ending::Over => Ending::Over,

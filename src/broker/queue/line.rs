@@ -65,6 +65,13 @@ impl HeldGates {
         self.lasting.len() + self.exempt.len() + self.brief.len()
     }
 
+    /// How often this gate is among them, but for brief holds.
+    #[cfg(test)]
+    pub fn holds(&self, gate: &Arc<Gate>) -> usize {
+        let all = self.lasting.values().chain(self.exempt.values());
+        all.filter(|held| Arc::ptr_eq(held, gate)).count()
+    }
+
     /// Whether publishers wait for their turn.
     pub fn is_lasting(&self) -> bool {
         !self.lasting.is_empty()

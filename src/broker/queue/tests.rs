@@ -1,8 +1,12 @@
 #![allow(clippy::unwrap_used)]
 use proptest::prelude::*;
+use tidegate_control::time::Span;
 
 use super::super::message::Parts;
+use super::holding::Holding;
+
 use super::*;
+use crate::broker::gate::Gate;
 
 fn entry(qos: QoS, since: Millis, number: u64) -> Entry {
     let parts = Parts {
@@ -21,11 +25,11 @@ fn gate() -> Arc<Gate> {
     numbered(1)
 }
 
-fn numbered(number: u64) -> Arc<Gate> {
+pub(super) fn numbered(number: u64) -> Arc<Gate> {
     Arc::new(Gate::new(number, Arc::new(tidegate_plugin::Publisher::new("p".into(), None, 60, 5))))
 }
 
-fn limits() -> Limits {
+pub(super) fn limits() -> Limits {
     Limits {
         messages: 100,
         bytes: 1 << 20,
@@ -38,11 +42,11 @@ fn limits() -> Limits {
     }
 }
 
-fn entries(qos: QoS, count: u64, since: Millis) -> Vec<Entry> {
+pub(super) fn entries(qos: QoS, count: u64, since: Millis) -> Vec<Entry> {
     (0..count).map(|number| entry(qos, since, number)).collect()
 }
 
-fn take(queue: &Queue, most: usize, now: Millis) -> Vec<Entry> {
+pub(super) fn take(queue: &Queue, most: usize, now: Millis) -> Vec<Entry> {
     let mut out = Vec::new();
     queue.pop(&mut out, most, usize::MAX, usize::MAX, now, &limits());
     out
