@@ -59,7 +59,7 @@ while got < n and time.time() < deadline:
 delivered = time.time()
 for s in socks + [pub]:
     s.close()
-while descriptors() > idle and time.time() < delivered + 60:
+while descriptors() > idle and time.time() < delivered + 20:
     time.sleep(0.005)
 gone = time.time()
 time.sleep(1)
