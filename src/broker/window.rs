@@ -1,30 +1,100 @@
 //! How many unacknowledged messages a client may have.
 //!
-//! A large window hides a queue in the client's socket; a small one starves a fast client. So the window grows
-//! while acknowledgements come back promptly and shrinks when they don't: what waits, waits where it is seen.
+//! A large window hides a queue in the client, where nobody can see it; a small one starves a fast client or one far
+//! away. The right one holds what is on its way and at work, and one message more. By Little's law that is what is in
+//! flight times the share that the delay without waiting has in the present one. That delay is what a client with little
+//! to do shows. So where messages seem to wait in the client, the window is halved for a moment, and again as long as
+//! less waits then.
 
 use super::clock::Millis;
+
+/// Acknowledgements within this time let the window grow, whatever waits in the client.
+const PROMPT: Millis = 10;
+/// Only acknowledgements later than this make it shrink.
+const LATE: Millis = 25;
+/// What a client gets before it has shown anything.
+const FIRST: u32 = 8;
+/// How often the window is halved for a moment, at most: after so much time, and after so many delays.
+const PROBE: Millis = 20_000;
+const PROBE_DELAYS: Millis = 100;
+/// Acknowledgements that a mean is taken of, at least.
+const SAMPLE: u32 = 12;
 
 /// The in-flight window towards one client.
 #[derive(Debug, Clone, Copy)]
 pub struct Window {
     size: u32,
     max: u32,
-    late: u32,
+    round: Round,
+    /// Whether the window was full in the last round.
+    was_full: bool,
+    phase: Phase,
+    /// The shortest delay since the window was last halved.
+    least: Millis,
+    /// The mean delay of a client with little to do, as far as it was seen; 0 while it was not.
+    base: Millis,
+    /// It is not halved before this moment.
+    probe_at: Millis,
 }
 
-/// Acknowledgements within this time let the window grow.
-const PROMPT: Millis = 10;
-/// Acknowledgements later than this make it shrink.
-const LATE: Millis = 25;
-/// The window never shrinks below this.
-const MIN: u32 = 20;
+/// As many acknowledgements as the window holds.
+#[derive(Debug, Clone, Copy)]
+struct Round {
+    count: u32,
+    left: u32,
+    delays: Millis,
+    least: Millis,
+    /// The most that was in flight.
+    peak: u32,
+    /// Whether the window was full at one of them, and so held something back.
+    full: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The window follows the delay.
+    Follow,
+    /// The window has changed; what was sent before comes back first.
+    Settle,
+    /// The window is halved; what was sent before comes back first.
+    Drain(Probe),
+    /// All that comes back was sent with the halved window.
+    Measure(Probe),
+}
+
+/// What the window was before it was halved, and what was seen then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Probe {
+    size: u32,
+    peak: u32,
+    mean: Millis,
+}
+
+impl Round {
+    fn of(count: u32) -> Self {
+        Self { count, left: count, delays: 0, least: Millis::MAX, peak: 0, full: false }
+    }
+
+    fn mean(&self) -> Millis {
+        self.delays / Millis::from(self.count)
+    }
+}
 
 impl Window {
     /// A window for a client that accepts `max` at a time.
     pub fn new(max: u16) -> Self {
         let max = u32::from(max.max(1));
-        Self { size: MIN.min(max), max, late: 0 }
+        let size = FIRST.min(max);
+        Self {
+            size,
+            max,
+            round: Round::of(size.max(SAMPLE)),
+            was_full: false,
+            phase: Phase::Follow,
+            least: Millis::MAX,
+            base: 0,
+            probe_at: 0,
+        }
     }
 
     /// Its size now.
@@ -32,47 +102,217 @@ impl Window {
         self.size as usize
     }
 
-    /// One message was acknowledged after `delay`.
-    pub fn acknowledged(&mut self, delay: Millis) {
-        if delay <= PROMPT {
+    /// One message was acknowledged after `delay`; so many were on their way, with it.
+    pub fn acknowledged(&mut self, delay: Millis, in_flight: usize, now: Millis) {
+        self.least = self.least.min(delay);
+        let round = &mut self.round;
+        round.delays = round.delays.saturating_add(delay);
+        round.least = round.least.min(delay);
+        round.peak = round.peak.max(in_flight as u32);
+        round.full |= in_flight >= self.size as usize;
+        round.left = round.left.saturating_sub(1);
+        if delay <= PROMPT && self.phase == Phase::Follow && (self.round.full || self.was_full) {
             self.size = (self.size + 1).min(self.max);
-        } else if delay > LATE {
-            // one place for every eighth: an eighth of the window for each round trip
-            self.late += 1;
-            if self.late.is_multiple_of(8) {
-                self.size = (self.size - 1).max(MIN.min(self.max));
-            }
         }
+        if self.round.left == 0 {
+            self.end_round(now);
+        }
+    }
+
+    fn end_round(&mut self, now: Millis) {
+        let (round, size, mean) = (self.round, self.size, self.round.mean());
+        self.phase = match self.phase {
+            Phase::Follow if self.seems_to_wait(&round) && now >= self.probe_at => {
+                self.base = mean;
+                self.size = (round.peak / 2).max(1);
+                Phase::Drain(Probe { size, peak: round.peak, mean })
+            }
+            Phase::Follow => self.follow(&round),
+            Phase::Settle => Phase::Follow,
+            Phase::Drain(probe) => Phase::Measure(probe),
+            Phase::Measure(probe) => self.measured(probe, &round, now),
+        };
+        self.was_full = round.full;
+        // what was sent with the larger window comes back first
+        self.round = Round::of(size.max(self.size).max(SAMPLE));
+    }
+
+    /// Whether the client has several messages, and they take clearly longer than one has.
+    fn seems_to_wait(&self, round: &Round) -> bool {
+        round.peak > 1 && round.mean() > LATE.max(self.least + self.least / 4)
+    }
+
+    /// Less waited with half the window: perhaps still less will with a quarter. Else that is what it takes.
+    fn measured(&mut self, probe: Probe, round: &Round, now: Millis) -> Phase {
+        let mean = round.mean().max(1);
+        let waited = mean * 4 < self.base * 3;
+        self.base = self.base.min(mean);
+        if waited && self.size > 1 {
+            self.size /= 2;
+            return Phase::Drain(probe);
+        }
+        self.size = self.target(probe.peak, probe.mean).min(probe.size);
+        self.least = round.least;
+        self.probe_at = now + PROBE.max(PROBE_DELAYS * self.base);
+        Phase::Settle
+    }
+
+    /// Goes towards what is on its way and at work, and one more.
+    fn follow(&mut self, round: &Round) -> Phase {
+        let mean = round.mean();
+        if mean <= PROMPT {
+            return Phase::Follow;
+        }
+        if !self.seems_to_wait(round) {
+            self.base = self.least.max(1);
+            if round.full {
+                // fast as long as nothing ever waited
+                let more = if self.probe_at == 0 { self.size } else { self.size.div_ceil(8) };
+                self.size = (self.size + more).min(self.max);
+            }
+            return Phase::Follow;
+        }
+        let target = self.target(round.peak, mean);
+        if target > self.size && round.full {
+            self.size = (self.size + self.size.div_ceil(8)).min(target).min(self.max);
+        } else if target < self.size {
+            self.size = target;
+            return Phase::Settle;
+        }
+        Phase::Follow
+    }
+
+    fn target(&self, in_flight: u32, mean: Millis) -> u32 {
+        // half as much again, since both delays are means of few, and work is uneven
+        let base = self.base.saturating_mul(3) / 2;
+        let at_work = u64::from(in_flight).saturating_mul(base) / mean.max(1);
+        u32::try_from(at_work + 1).unwrap_or(u32::MAX)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cmp::Reverse;
+    use std::collections::{BinaryHeap, VecDeque};
+
     use super::*;
 
+    /// A client so far away, with so many hands that each take so long for a message.
+    struct Client {
+        trip: Millis,
+        hands: usize,
+        service: Millis,
+        /// Whether some messages take longer than others.
+        uneven: bool,
+    }
+
+    /// What it processed, and the largest window in the last tenth of the time.
+    struct Seen {
+        processed: u64,
+        window: usize,
+    }
+
+    impl Client {
+        /// Messages always wait for it.
+        fn work(&self, window: &mut Window, time: Millis) -> Seen {
+            let mut seen = Seen { processed: 0, window: 0 };
+            // when each hand is free, when each message on its way was sent, and when its acknowledgement comes
+            let mut free: BinaryHeap<Reverse<Millis>> = (0..self.hands).map(|_| Reverse(0)).collect();
+            let mut acks: BinaryHeap<Reverse<(Millis, Millis)>> = BinaryHeap::new();
+            let (mut now, mut chance) = (1, 88_172_645_463_325_252_u64);
+            while now < time {
+                while acks.len() < window.size() {
+                    let Reverse(hand) = free.pop().expect("a hand");
+                    chance ^= chance << 13;
+                    chance ^= chance >> 7;
+                    chance ^= chance << 17;
+                    let service = if self.uneven { chance % (2 * self.service + 1) } else { self.service };
+                    let done = hand.max(now + self.trip / 2) + service;
+                    free.push(Reverse(done));
+                    acks.push(Reverse((done + self.trip / 2, now)));
+                }
+                let in_flight = acks.len();
+                let Reverse((at, sent)) = acks.pop().expect("something on its way");
+                now = at;
+                seen.processed += 1;
+                window.acknowledged(now - sent, in_flight, now);
+                if now > time / 10 * 9 {
+                    seen.window = seen.window.max(window.size());
+                }
+            }
+            seen
+        }
+
+        fn check(trip: Millis, hands: usize, service: Millis, largest: usize) {
+            for uneven in [false, true] {
+                Self { trip, hands, service, uneven }.keeps_busy(largest);
+            }
+        }
+
+        fn keeps_busy(&self, largest: usize) {
+            const TIME: Millis = 300_000;
+            let seen = self.work(&mut Window::new(4096), TIME);
+            let most = TIME / self.service * self.hands as u64;
+            assert!(seen.processed * 100 > most * 85, "{} of {most}", seen.processed);
+            assert!(seen.window <= largest, "{} at the end, not {largest}", seen.window);
+        }
+    }
+
     #[test]
-    fn it_grows_with_prompt_and_shrinks_with_late_acknowledgements() {
+    fn a_slow_client_has_one_message_at_work_and_one_waiting() {
+        Client::check(0, 1, 36, 5);
+        Client::check(2, 1, 100, 5);
+    }
+
+    #[test]
+    fn a_client_with_many_hands_keeps_them_busy() {
+        Client::check(0, 8, 100, 21);
+        Client::check(10, 64, 40, 170);
+    }
+
+    #[test]
+    fn a_client_far_away_has_what_is_on_its_way() {
+        Client::check(600, 1, 10, 110);
+        Client::check(600, 1, 300, 7);
+    }
+
+    #[test]
+    fn a_fast_client_gets_all_that_it_accepts() {
         let mut window = Window::new(1000);
-        for _ in 0..5000 {
-            window.acknowledged(1);
-        }
+        Client { trip: 0, hands: 1000, service: 1, uneven: false }.work(&mut window, 5_000);
         assert_eq!(window.size(), 1000);
-        for _ in 0..1000 {
-            window.acknowledged(LATE + 1);
+    }
+
+    #[test]
+    fn a_client_that_moves_far_away_recovers() {
+        let mut window = Window::new(4096);
+        Client { trip: 0, hands: 1, service: 36, uneven: false }.work(&mut window, 60_000);
+        assert!(window.size() <= 3);
+        // its moments begin anew
+        window.probe_at = 0;
+        let seen = Client { trip: 400, hands: 1, service: 36, uneven: false }.work(&mut window, 120_000);
+        assert!(seen.processed > 120_000 / 36 * 65 / 100, "{}", seen.processed);
+    }
+
+    #[test]
+    fn a_client_with_little_to_do_keeps_its_window() {
+        let mut window = Window::new(4096);
+        for second in 1..10_000 {
+            window.acknowledged(36, 1, second * 1000);
         }
-        assert_eq!(window.size(), 875);
-        for _ in 0..100_000 {
-            window.acknowledged(LATE + 1);
-        }
-        assert_eq!(window.size(), MIN as usize);
+        assert_eq!(window.size(), FIRST as usize);
     }
 
     #[test]
     fn it_respects_the_clients_maximum() {
         let mut window = Window::new(2);
         assert_eq!(window.size(), 2);
-        window.acknowledged(0);
-        window.acknowledged(1000);
-        assert_eq!(window.size(), 2);
+        let mut sent = VecDeque::from([0; 2]);
+        for now in 1..1000 {
+            let delay = now - sent.pop_front().expect("two");
+            window.acknowledged(delay, window.size(), now);
+            sent.push_back(now);
+            assert!((1..=2).contains(&window.size()));
+        }
     }
 }

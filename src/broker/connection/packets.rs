@@ -272,10 +272,11 @@ impl Connection {
 
     /// A message is done: its place in the window is free.
     fn finish(&mut self, id: u16, scratch: &mut Scratch, state: &mut State, now: Millis) {
+        let in_flight = state.inflight.len();
         let Some(sent) = state.inflight.remove(id) else { return };
         if sent.at != 0 {
             let delay = now.saturating_sub(sent.at);
-            self.window.acknowledged(delay);
+            self.window.acknowledged(delay, in_flight, now);
             scratch.soonest = scratch.soonest.min(delay);
         }
         scratch.acknowledged = true;
