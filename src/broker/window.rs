@@ -12,8 +12,8 @@ use super::clock::Millis;
 const PROMPT: Millis = 10;
 /// Only acknowledgements later than this make it shrink.
 const LATE: Millis = 25;
-/// What a client gets before it has shown anything.
-const FIRST: u32 = 8;
+/// What a client gets before it has shown anything: as much as elsewhere, since there are clients that acknowledge late.
+const FIRST: u32 = 20;
 /// How often the window is halved for a moment, at most: after so much time, and after so many delays.
 const PROBE: Millis = 20_000;
 const PROBE_DELAYS: Millis = 100;
