@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, dead_code)]
 
 pub mod advisor;
+pub mod witness;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
