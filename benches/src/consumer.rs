@@ -15,6 +15,7 @@ use crate::backoff;
 use crate::check::Order;
 use crate::clock::{Nanos, SECOND};
 use crate::codec::{self, Version};
+use crate::lasting::Lasting;
 use crate::link::Link;
 use crate::scenario::Consumers;
 use crate::stats::Took;
@@ -63,6 +64,7 @@ pub struct Consumer {
     random: Seeded,
     /// Connections before this one.
     connections: u64,
+    lasting: Lasting,
     /// Whether it works on a message.
     busy: bool,
     /// Whether the scenario ended its last connection.
@@ -114,6 +116,7 @@ impl Consumer {
             items: Vec::new(),
             latencies: Vec::new(),
             waits: Vec::new(),
+            lasting: Lasting::new(world.scenario.patience),
             busy: false,
             acks: Vec::new(),
             settings,
@@ -194,6 +197,7 @@ impl Consumer {
         let begun = self.world.clock.now();
         let filters = [(self.subscription.as_str(), self.settings.qos)];
         codec::put_subscribe(self.version, 1, &filters, &mut link.output);
+        self.lasting.begin(begun);
         self.order = Order::default();
         if !self.settings.persistent {
             self.unreleased.clear();
@@ -213,8 +217,12 @@ impl Consumer {
         }
         self.connections += 1;
         match end {
-            End::Wished => link.close().await,
+            End::Wished => {
+                self.lasting.succeed();
+                link.close().await;
+            }
             End::Dropped => {
+                self.lasting.succeed();
                 self.dropped = true;
                 drop(link);
             }
@@ -253,7 +261,11 @@ impl Consumer {
                 link.output.extend_from_slice(&codec::PINGREQ);
                 ping = now + keep_alive;
             }
-            let mut due = wake.min(if keep_alive > 0 { ping } else { Nanos::MAX });
+            let look = match standing {
+                Standing::Subscribing => Nanos::MAX,
+                _ => self.lasting.look(now, &self.world.counts),
+            };
+            let mut due = wake.min(if keep_alive > 0 { ping } else { Nanos::MAX }).min(look);
             if let Standing::Leaving { until } | Standing::Unsubscribed { until } = *standing {
                 due = due.min(until);
             }

@@ -19,6 +19,7 @@ use crate::clock::{Nanos, SECOND};
 use crate::codec::{self, Version};
 use crate::follow::{self, Advice};
 use crate::intents::{Intents, Unsent};
+use crate::lasting::Lasting;
 use crate::link::Link;
 use crate::scenario::Class;
 use crate::stats::add;
@@ -80,6 +81,7 @@ pub struct Device {
     unwritten: Vec<(usize, u32, u64)>,
     schedule: Option<Schedule>,
     blame: Blame,
+    lasting: Lasting,
     /// When it last sent something.
     batch_at: Nanos,
     unsent: Vec<Unsent>,
@@ -123,6 +125,7 @@ impl Device {
             unwritten: Vec::new(),
             schedule: None,
             blame: Blame::default(),
+            lasting: Lasting::new(world.scenario.patience),
             batch_at: 0,
             unsent: Vec::new(),
             announced: 0,
@@ -212,6 +215,7 @@ impl Device {
     async fn serve(&mut self, mut link: Link, maximum: u16) -> bool {
         let begun = self.world.clock.now();
         self.window.limit(maximum);
+        self.lasting.begin(begun);
         if self.advice.is_some() {
             let topics = follow::topics(PREFIX, &self.settings.name, &self.client);
             let filters = topics.each_ref().map(|topic| (topic.as_str(), 0));
@@ -229,8 +233,14 @@ impl Device {
         self.settle_written(if link.is_written() { usize::MAX } else { link.written });
         self.blame.hold(self.world.clock.now());
         match end {
-            End::Wished => link.close().await,
-            End::Dropped => drop(link),
+            End::Wished => {
+                self.lasting.succeed();
+                link.close().await;
+            }
+            End::Dropped => {
+                self.lasting.succeed();
+                drop(link);
+            }
             End::Lost(error) => {
                 self.world.lost(&self.client, &error);
                 return backoff::has_lasted(&self.world.scenario.connect, self.world.clock.now() - begun);
@@ -263,8 +273,9 @@ impl Device {
                 link.output.extend_from_slice(&codec::PINGREQ);
                 ping = now + keep_alive;
             }
-            let due =
-                self.next_wake(link, wish.stage, now).min(if keep_alive > 0 { ping } else { Nanos::MAX });
+            let look = self.lasting.look(now, &self.world.counts);
+            let ping_at = if keep_alive > 0 { ping } else { Nanos::MAX };
+            let due = self.next_wake(link, wish.stage, now).min(ping_at).min(look);
             tokio::select! {
                 biased;
                 event = link.event(true) => match event.and_then(|_| self.handle(link)) {

@@ -15,6 +15,7 @@ mod device;
 pub mod follow;
 pub mod gaps;
 pub mod intents;
+mod lasting;
 pub mod link;
 pub mod peers;
 pub mod process;

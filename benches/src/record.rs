@@ -43,6 +43,10 @@ pub struct Run {
     pub drain_seconds: f64,
     /// Messages counted over the whole run.
     pub totals: Totals,
+    /// How often the broker said that it ends a connection, and why, by reason code (MQTT 5 only). These connections are
+    /// among the `disconnects` of the totals.
+    #[serde(default)]
+    pub farewells: Vec<Farewell>,
     /// Means over the measured part.
     pub rates: Rates,
     /// From the intended time of sending until a consumer takes the message, for those that were meant to be sent in the
@@ -161,6 +165,20 @@ pub struct Totals {
     pub failed_connects: u64,
     /// Connections that ended though the generator did not end them.
     pub disconnects: u64,
+}
+
+/// Connections that the broker ended with the same reason code.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Farewell {
+    /// The reason code of its DISCONNECT.
+    pub code: u8,
+    /// What the standard says that it means; empty if it says nothing.
+    pub meaning: String,
+    /// What the broker said about it the last time; empty if nothing.
+    #[serde(default)]
+    pub words: String,
+    /// How many connections.
+    pub count: u64,
 }
 
 /// Means over the measured part, in messages a second.

@@ -1,6 +1,6 @@
 //! What all devices and consumers of a run share.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use tokio::sync::watch;
 use crate::acks::Acks;
 use crate::check::{Resent, Sent, Stream, matches};
 use crate::clock::{Clock, Nanos, SECOND};
-use crate::codec::{Connack, Connect, Version};
+use crate::codec::reasons::{self, Disconnect};
+use crate::codec::{Connack, Connect, Malformed, Packet, Version};
 use crate::gaps::Gaps;
 use crate::link::{ConnectError, Limits, Link};
 use crate::scaler::Told;
@@ -147,6 +148,8 @@ pub struct World {
     pub draining: AtomicBool,
     /// The last thing that went wrong with a connection.
     pub trouble: Mutex<Option<String>>,
+    /// By reason code: how often the target said why it ends a connection, and its words the last time.
+    pub farewells: Mutex<BTreeMap<u8, (u64, String)>>,
     /// What makes going on pointless.
     pub fatal: Mutex<Option<String>>,
     /// The first subscription that was granted less than it asked for.
@@ -179,6 +182,7 @@ impl World {
             measured_until: AtomicU64::new(Nanos::MAX),
             draining: AtomicBool::new(false),
             trouble: Mutex::new(None),
+            farewells: Mutex::default(),
             fatal: Mutex::new(None),
             downgrade: Mutex::new(None),
             phase: Mutex::new(Phase::Idle),
@@ -234,9 +238,33 @@ impl World {
         self.counts.disconnects.fetch_add(1, Relaxed);
         let words = match error.kind() {
             io::ErrorKind::UnexpectedEof => "the target closed the connection".to_owned(),
+            // What it had not read then makes the kernel say so less politely.
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+                format!("the target closed the connection ({error})")
+            }
             _ => error.to_string(),
         };
         *self.trouble.lock() = Some(format!("{client}: {words}"));
+    }
+
+    /// Takes in the target's DISCONNECT; what it says is why the connection is lost.
+    pub fn dismissed(&self, packet: &Packet<'_>, version: Version) -> io::Error {
+        if version == Version::V311 {
+            return io::Error::other(
+                "the target ended the connection with a packet that only clients may send",
+            );
+        }
+        let Ok(Disconnect { code, words }) = reasons::disconnect(packet) else {
+            return io::Error::other(Malformed);
+        };
+        let words = words.unwrap_or_default();
+        let more = if words.is_empty() { String::new() } else { format!(": {words}") };
+        let mut farewells = self.farewells.lock();
+        let (count, last) = farewells.entry(code).or_default();
+        *count += 1;
+        *last = words;
+        let reason = reasons::in_words(version, code);
+        io::Error::other(format!("the target ended the connection with reason {reason}{more}"))
     }
 
     /// The measured part; empty before it began.

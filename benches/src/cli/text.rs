@@ -62,6 +62,10 @@ fn lines(text: &mut String, run: &Run) -> std::fmt::Result {
         totals.outstanding,
         totals.disconnects
     )?;
+    if !run.farewells.is_empty() {
+        let reasons: Vec<String> = run.farewells.iter().map(words::reason).collect();
+        writeln!(text, "ended       by the broker: {}", reasons.join(", "))?;
+    }
     if let Some(used) = &run.broker_use {
         writeln!(text, "broker      {:.2} processors, {:.0} MB", used.cpu, used.rss as f64 / 1e6)?;
     }

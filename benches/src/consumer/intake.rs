@@ -13,6 +13,7 @@ impl Consumer {
     pub(super) fn handle(&mut self, link: &mut Link, standing: &mut Standing) -> io::Result<()> {
         let version = self.version;
         let parting = self.world.clock.now() + PARTING;
+        let mut farewell = None;
         while let Some(packet) = link.packet()? {
             match packet.kind() {
                 kind::PUBLISH => self.receive(&packet)?,
@@ -31,6 +32,11 @@ impl Consumer {
                 kind::UNSUBACK if matches!(standing, Standing::Leaving { .. }) => {
                     *standing = Standing::Unsubscribed { until: parting };
                 }
+                // What came before it counts all the same.
+                kind::DISCONNECT => {
+                    farewell = Some(self.world.dismissed(&packet, version));
+                    break;
+                }
                 _ => {}
             }
         }
@@ -41,7 +47,7 @@ impl Consumer {
             Some(worker) => worker.receive(self.items.drain(..), now),
             None => self.count(link),
         }
-        Ok(())
+        farewell.map_or(Ok(()), Err)
     }
 
     /// Takes in the answer to the subscription: one code, which says what was granted.
@@ -134,6 +140,9 @@ impl Consumer {
                 2 => codec::put_ack(kind::PUBREC, item.id, &mut link.output),
                 _ => {}
             }
+        }
+        if first > 0 {
+            self.lasting.succeed();
         }
         add(&self.world.counts.delivered, first);
         add(&self.world.counts.duplicates, duplicates);

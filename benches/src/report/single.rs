@@ -109,6 +109,10 @@ pub(super) fn rows(run: &Run) -> Vec<(&'static str, String)> {
         words::duration(run.connect_seconds)
     );
     rows.push(("Connections", connections));
+    if !run.farewells.is_empty() {
+        let reasons = run.farewells.iter().map(words::reason).collect::<Vec<_>>();
+        rows.push(("Connections ended by the broker", reasons.join(", ")));
+    }
     rows.push(("Broker used", run.broker_use.as_ref().map_or_else(|| "not known".to_owned(), used)));
     rows.push(("Generator used", used(&run.generator_use)));
     rows

@@ -1,7 +1,9 @@
 //! Figures and findings in words, the same in every kind of report.
 
+use std::collections::BTreeMap;
+
 use crate::compare::{Better, Measure};
-use crate::record::{Broker, Missing, NoteKind, Run, ScenarioComparison, Summary, Totals};
+use crate::record::{Broker, Farewell, Missing, NoteKind, Run, ScenarioComparison, Summary, Totals};
 
 /// A whole number with its thousands apart.
 pub fn count(value: u64) -> String {
@@ -187,7 +189,7 @@ pub fn finding(runs: &[Run]) -> Finding {
     let totals = sum(runs);
     let cut = runs.iter().filter(|run| run.error.is_some()).count();
     let unchecked = runs.iter().flat_map(|run| &run.notes).any(|note| note.kind == NoteKind::Check);
-    let mut wrong = wrongs(&totals);
+    let mut wrong = wrongs(&totals, &farewells(runs));
     match runs {
         [Run { error: Some(error), .. }] => {
             wrong.push(format!("cut short ({})", error.trim_end_matches('.')))
@@ -304,8 +306,25 @@ fn sum(runs: &[Run]) -> Totals {
     sum
 }
 
+/// Why brokers said that they end connections, in brackets.
+fn farewells(runs: &[Run]) -> String {
+    let mut all: BTreeMap<u8, Farewell> = BTreeMap::new();
+    for farewell in runs.iter().flat_map(|run| &run.farewells) {
+        let known = all.entry(farewell.code).or_insert_with(|| Farewell { count: 0, ..farewell.clone() });
+        known.count = known.count.saturating_add(farewell.count);
+    }
+    let words: Vec<String> = all.values().map(reason).collect();
+    if words.is_empty() { words.concat() } else { format!(" (the broker's reasons: {})", words.join(", ")) }
+}
+
+/// How often a broker ended connections for one reason, such as `3 with 0x97 quota exceeded`.
+pub fn reason(farewell: &Farewell) -> String {
+    let Farewell { code, meaning, count: times, .. } = farewell;
+    format!("{} with {code:#04x} {meaning}", count(*times)).trim_end().to_owned()
+}
+
 /// Everything that went wrong, the worst first.
-fn wrongs(totals: &Totals) -> Vec<String> {
+fn wrongs(totals: &Totals, farewells: &str) -> Vec<String> {
     let of = |part: u64, whole: u64| {
         let share = 100.0 * part as f64 / whole.max(1) as f64;
         format!("{} ({} of {})", quantity(share, "%"), count(part), count(whole))
@@ -317,7 +336,7 @@ fn wrongs(totals: &Totals) -> Vec<String> {
         some(totals.duplicates, "duplicates"),
         some(totals.out_of_order, "out of order"),
         some(totals.foreign, "foreign or unreadable"),
-        some(totals.disconnects, "connections broken"),
+        some(totals.disconnects, "connections broken").map(|words| format!("{words}{farewells}")),
         some(totals.failed_connects, "connection attempts failed"),
     ];
     lost.into_iter().chain(others.into_iter().flatten()).collect()

@@ -1,9 +1,10 @@
 //! The end of a run: what was lost, and what a reader must know.
 
 use crate::clock::Nanos;
+use crate::codec::{Version, reasons};
 use crate::device::{Done, Sending};
 use crate::process::cores;
-use crate::record::{ClassTotals, Note, NoteKind, Totals};
+use crate::record::{ClassTotals, Farewell, Note, NoteKind, Totals};
 use crate::scenario::Scenario;
 use crate::stats::{Distribution, get, in_short};
 use crate::world::World;
@@ -92,6 +93,18 @@ pub(super) fn measure_classes(
             false => jain(equals.map(|device| device.measured as f64)),
         };
     }
+}
+
+/// How often the target said why it ends a connection, by reason.
+pub(super) fn farewells(world: &World) -> Vec<Farewell> {
+    let all = world.farewells.lock();
+    let one = |(code, (count, words)): (&u8, &(u64, String))| Farewell {
+        code: *code,
+        meaning: reasons::meaning(Version::V5, *code).unwrap_or_default().to_owned(),
+        words: words.clone(),
+        count: *count,
+    };
+    all.iter().map(one).collect()
 }
 
 /// What a reader must know to judge the figures.

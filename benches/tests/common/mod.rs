@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, dead_code)]
 
 pub mod advisor;
+pub mod dismisser;
 pub mod witness;
 
 use std::net::SocketAddr;
@@ -71,6 +72,12 @@ pub enum Whim {
     GrantNothing,
     /// Confirms the end of a subscription when one begins, from the start.
     Unsubscribe,
+    /// Takes every connection and closes it, from the start.
+    HangUp,
+    /// Takes every connection and subscription and closes when the first message comes, from the start.
+    HangUpLater,
+    /// Closes connections when messages come, and refuses new ones.
+    Deny,
 }
 
 /// A target that acknowledges messages until it has a whim.
@@ -106,6 +113,7 @@ async fn serve(mut stream: TcpStream, whim: Whim, after: u64, count: Arc<AtomicU
             match whim {
                 Whim::Close => return true,
                 Whim::StopReading => std::future::pending::<()>().await,
+                Whim::Deny if !input.is_empty() => return false,
                 _ => {}
             }
         }
@@ -115,7 +123,16 @@ async fn serve(mut stream: TcpStream, whim: Whim, after: u64, count: Arc<AtomicU
         let mut output = Vec::new();
         while let Ok(Some(packet)) = tidegate_bench::codec::packet(&input) {
             match packet.first >> 4 {
+                1 if whim == Whim::Deny && count.load(Relaxed) >= after => {
+                    let _ = stream.write_all(&[0x20, 2, 0, 5]).await;
+                    return false;
+                }
+                1 if whim == Whim::HangUp => {
+                    let _ = stream.write_all(&[0x20, 2, 0, 0]).await;
+                    return false;
+                }
                 1 => output.extend([0x20, 2, 0, 0]),
+                3 if whim == Whim::HangUpLater => return false,
                 3 if packet.first & 6 == 0 => {
                     count.fetch_add(1, Relaxed);
                 }
