@@ -3,6 +3,7 @@
 mod blame;
 mod pace;
 mod packets;
+mod restraint;
 mod traffic;
 
 use std::io;
@@ -13,6 +14,7 @@ use tidegate_control::random::{Random, Seeded};
 use self::blame::Blame;
 use self::pace::Schedule;
 use self::packets::{Template, Window};
+use self::restraint::Restraint;
 use crate::backoff;
 use crate::check::Numbers;
 use crate::clock::{Nanos, SECOND};
@@ -21,6 +23,7 @@ use crate::follow::{self, Advice};
 use crate::intents::{Intents, Unsent};
 use crate::lasting::Lasting;
 use crate::link::Link;
+use crate::record::Withheld;
 use crate::scenario::Class;
 use crate::stats::add;
 use crate::world::{Shared, Stage, Wants, Wishes};
@@ -50,6 +53,8 @@ pub struct Done {
     pub unsent: Vec<Unsent>,
     /// Messages accepted in the measured part.
     pub measured: u64,
+    /// What it was talked out of sending; none if it does not follow.
+    pub withheld: Option<Withheld>,
 }
 
 /// What became of the messages of one flow, as its device knows it.
@@ -86,6 +91,7 @@ pub struct Device {
     batch_at: Nanos,
     unsent: Vec<Unsent>,
     advice: Option<Advice>,
+    restraint: Restraint,
     /// The rate that is in use, as it was added to the sum of all.
     announced: u64,
     sent: u64,
@@ -122,6 +128,7 @@ impl Device {
             client: settings.client_id(index),
             world: world.clone(),
             advice: listens.then(Advice::new),
+            restraint: Restraint::new(settings.rate.unwrap_or(0.0)),
             unwritten: Vec::new(),
             schedule: None,
             blame: Blame::default(),
@@ -171,6 +178,7 @@ impl Device {
             flows: (self.first_flow, self.flows),
             unsent: self.unsent,
             measured: self.measured,
+            withheld: self.advice.is_some().then(|| self.restraint.sum()),
         }
     }
 
@@ -226,7 +234,7 @@ impl Device {
         self.world.counts.devices.fetch_add(1, Relaxed);
         let end = self.converse(&mut link).await;
         self.world.counts.devices.fetch_sub(1, Relaxed);
-        self.announce_rate(0.0);
+        self.announce_rate(None);
         if self.advice.is_some() {
             self.world.counts.followers.fetch_sub(1, Relaxed);
         }

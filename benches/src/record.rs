@@ -58,6 +58,10 @@ pub struct Run {
     /// that it had waited until then.
     #[serde(default)]
     pub queue_wait: Latency,
+    /// What devices that follow did not send because they were told so; none without such devices. Their latency counts
+    /// from the time that they were told, so this belongs beside it.
+    #[serde(default)]
+    pub withheld: Option<Withheld>,
     /// What the run was like against what would have been right.
     #[serde(default)]
     pub control: Control,
@@ -238,6 +242,34 @@ pub struct Control {
     pub swing: Option<f64>,
 }
 
+/// What devices that follow were talked out of sending, in the measured part and while they were connected.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Withheld {
+    /// Messages that they would have sent at their own rates.
+    pub wanted: f64,
+    /// Of these, messages that they were told not to send.
+    pub messages: f64,
+    /// Seconds for which they were connected, of all devices together.
+    pub connected: f64,
+    /// Of these, seconds with a rate below their own.
+    pub seconds: f64,
+}
+
+impl Withheld {
+    /// The share of what was wanted; 0 if nothing was.
+    pub fn share(&self) -> f64 {
+        if self.wanted > 0.0 { self.messages / self.wanted } else { 0.0 }
+    }
+
+    /// Adds what another one was talked out of.
+    pub fn add(&mut self, other: &Self) {
+        self.wanted += other.wanted;
+        self.messages += other.messages;
+        self.connected += other.connected;
+        self.seconds += other.seconds;
+    }
+}
+
 /// A point of the distribution.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Percentile {
@@ -333,6 +365,9 @@ pub struct ClassTotals {
     /// From the acknowledgement until a consumer begins with the message.
     #[serde(default)]
     pub queue_wait: Latency,
+    /// What its devices were talked out of sending; none if they do not follow.
+    #[serde(default)]
+    pub withheld: Option<Withheld>,
 }
 
 /// What a process used.

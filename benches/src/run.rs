@@ -182,6 +182,7 @@ impl Experiment {
         result.queue_wait = in_short(&together(&waits));
         result.percentiles = percentiles(&all);
         result.totals = totals;
+        result.withheld = verdict::withheld(done.iter());
         result.farewells = verdict::farewells(&self.world);
         result.classes = classes;
         result.intervals = self.sampler.intervals;

@@ -6,6 +6,7 @@ mod common;
 use common::{gateway, run_against, scenario};
 use tidegate_bench::record::{NoteKind, Run};
 use tidegate_bench::relay::{Plan, Relay};
+use tidegate_bench::report::{run_html, run_markdown};
 use tidegate_bench::run::{Target, run};
 
 /// Nothing is lost, repeated or out of order, and everything adds up.
@@ -304,7 +305,21 @@ async fn devices_that_follow_slow_down_and_others_do_not() {
         assert!(following.totals.sent < 100, "{way:?}: {:?}", following.totals);
         let rates: Vec<f64> = following.intervals.iter().filter_map(|interval| interval.rate).collect();
         assert!(rates.contains(&10.0), "{way:?}: {rates:?}");
+        // 200 a second while it was there, less what it was told: the rate never rises again.
+        let withheld = following.withheld.unwrap();
+        let (wanted, connected) = (withheld.wanted, withheld.connected);
+        assert!(connected > 0.3 && connected <= following.duration + 0.01, "{way:?}: {withheld:?}");
+        assert!((wanted - 200.0 * connected).abs() < 0.01, "{way:?}: {withheld:?}");
+        assert!(withheld.seconds > 0.0 && withheld.seconds <= connected, "{way:?}: {withheld:?}");
+        assert!((withheld.messages - 190.0 * withheld.seconds).abs() < 0.01, "{way:?}: {withheld:?}");
+        let sent = following.rates.sent * following.duration;
+        assert!((withheld.messages + sent - wanted).abs() < 0.25 * wanted, "{way:?}: {sent} {withheld:?}");
+        assert_eq!(following.classes[0].withheld, following.withheld);
+        for report in [run_markdown(&following), run_html(&following)] {
+            assert!(report.contains("Withheld as told") && report.contains("% withheld"), "{report}");
+        }
         let deaf = run_against(address, &text(false)).await;
+        assert_eq!(deaf.withheld, None);
         assert!(deaf.totals.sent > 150, "{way:?}: {:?}", deaf.totals);
     }
 }

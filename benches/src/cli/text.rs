@@ -41,6 +41,9 @@ fn lines(text: &mut String, run: &Run) -> std::fmt::Result {
             "queueing    mean {mean} ms, p50 {p50} ms, p99 {p99} ms, max {max} ms (from the acknowledgement to processing)"
         )?;
     }
+    if let Some(withheld) = &run.withheld {
+        writeln!(text, "withheld    {}", words::restraint(withheld))?;
+    }
     control(text, run)?;
     classes(text, run)?;
     writeln!(
@@ -132,13 +135,14 @@ pub(super) fn study(comparison: &Comparison) -> String {
 }
 
 /// Figures that are worth a column if they are known of anybody.
-const COLUMNS: [&str; 11] = [
+const COLUMNS: [&str; 12] = [
     "sent",
     "accepted",
     "delivered",
     "p50",
     "p99",
     "queue_wait_p99",
+    "withheld_share",
     "lost_share",
     "undelivered",
     "waiting",

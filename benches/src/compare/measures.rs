@@ -47,7 +47,7 @@ impl Measure {
 }
 
 /// All figures of a run as a whole.
-pub static MEASURES: [Measure; 37] = [
+pub static MEASURES: [Measure; 39] = [
     rate("sent", "sent", |run| Some(run.rates.sent)),
     rate("accepted", "accepted", |run| Some(run.rates.accepted)),
     rate("delivered", "delivered", |run| Some(run.rates.delivered)),
@@ -58,6 +58,10 @@ pub static MEASURES: [Measure; 37] = [
     latency("queue_wait_p50", "queueing delay p50", |run| known(&run.queue_wait, |it| it.p50)),
     latency("queue_wait_p99", "queueing delay p99", |run| known(&run.queue_wait, |it| it.p99)),
     latency("queue_wait_max", "queueing delay max", |run| known(&run.queue_wait, |it| it.max)),
+    count("withheld", "withheld as told", |run| run.withheld.map(|withheld| withheld.messages)),
+    less("withheld_share", "withheld of what devices that follow want", "%", |run| {
+        run.withheld.map(|withheld| 100.0 * withheld.share())
+    }),
     more("processed", "processed", "", |run| Some(processed(run))),
     more("processed_share", "processed of what was possible", "", |run| {
         ratio(processed(run), run.control.limit?)
@@ -98,7 +102,7 @@ pub static MEASURES: [Measure; 37] = [
 type OfClass = fn(&ClassTotals, &ClassTotals) -> Option<f64>;
 
 /// The figures of each class: the end of the name, what it is, its unit, which way is good.
-const CLASS_MEASURES: [(&str, &str, &str, Better, OfClass); 8] = [
+const CLASS_MEASURES: [(&str, &str, &str, Better, OfClass); 9] = [
     ("accepted", "accepted", "/s", Better::Higher, |class, _| Some(class.rate)),
     ("times", "accepted by a device, against the first class", "×", Better::Higher, |class, first| {
         ratio(of_a_device(class), of_a_device(first))
@@ -111,6 +115,9 @@ const CLASS_MEASURES: [(&str, &str, &str, Better, OfClass); 8] = [
         known(&class.queue_wait, |it| it.p99)
     }),
     ("lost", "messages lost", "", Better::Lower, |class, _| Some(class.lost as f64)),
+    ("withheld_share", "withheld as told", "%", Better::Lower, |class, _| {
+        class.withheld.map(|withheld| 100.0 * withheld.share())
+    }),
 ];
 
 /// All figures of these runs, those of each class included if there are several.

@@ -7,8 +7,19 @@ use crate::compare::{MEASURES, Measure};
 use crate::record::{BrokerResult, Comparison, Machine, Run, ScenarioComparison};
 
 /// Figures that are worth a column in a README; the HTML page has all.
-const COLUMNS: [&str; 10] =
-    ["accepted", "delivered", "p50", "p99", "queue_wait_p99", "lost", "undelivered", "waiting", "cpu", "rss"];
+const COLUMNS: [&str; 11] = [
+    "accepted",
+    "delivered",
+    "p50",
+    "p99",
+    "queue_wait_p99",
+    "withheld_share",
+    "lost",
+    "undelivered",
+    "waiting",
+    "cpu",
+    "rss",
+];
 
 /// A table of one run.
 pub fn run_markdown(run: &Run) -> String {

@@ -219,6 +219,9 @@ fn figures(part: &ScenarioComparison) -> String {
         let (name, about) = (escape(&words::capital(&reference.name)), escape(&reference.about));
         put(&mut out, format_args!("<p class=\"remark\">{name}: {about}</p>\n"));
     }
+    if part.brokers.iter().any(|result| words::withheld(&result.runs).is_some()) {
+        out.push_str("<p class=\"remark\">What devices were told not to send has no latency: beside the latency of devices that follow stands what was withheld.</p>\n");
+    }
     if part.brokers.iter().any(|result| result.runs.iter().any(|run| run.totals.lost > 0)) {
         out.push_str("<p class=\"remark\">What is lost has no latency: a broker that loses the late messages looks faster than it is. What was due or on its way in the end counts with the time that it had waited.</p>\n");
     }

@@ -98,6 +98,7 @@ pub(super) fn rows(run: &Run) -> Vec<(&'static str, String)> {
     if latency.count > 0 {
         rows.extend(shares.map(|(name, value)| (name, words::quantity(value, "ms"))));
     }
+    rows.extend(run.withheld.map(|withheld| ("Withheld as told", words::restraint(&withheld))));
     for (name, title) in CONTROL {
         rows.extend(value(run, name).map(|value| (title, words::figure(value))));
     }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::compare::{Better, Measure};
-use crate::record::{Broker, Farewell, Missing, NoteKind, Run, ScenarioComparison, Summary, Totals};
+use crate::record::{
+    Broker, Farewell, Missing, NoteKind, Run, ScenarioComparison, Summary, Totals, Withheld,
+};
 
 /// A whole number with its thousands apart.
 pub fn count(value: u64) -> String {
@@ -44,7 +46,7 @@ pub fn quantity(value: f64, unit: &str) -> String {
 }
 
 /// What is counted, and is best never seen.
-const COUNTED: [&str; 12] = [
+const COUNTED: [&str; 14] = [
     "lost",
     "lost_share",
     "undelivered",
@@ -57,6 +59,8 @@ const COUNTED: [&str; 12] = [
     "waiting",
     "disconnects",
     "failed_connects",
+    "withheld",
+    "withheld_share",
 ];
 
 /// Whether it is one of those that are counted and best never seen.
@@ -101,6 +105,8 @@ pub struct Ground {
     pub sound: bool,
     /// Neither broker lost anything, nor had anything left to deliver.
     pub lossless: bool,
+    /// Neither broker talked devices out of sending: what is not sent is never late.
+    pub unrestrained: bool,
 }
 
 impl Ground {
@@ -115,12 +121,13 @@ impl Ground {
             repeated: runs.len() > 1 && first.len() > 1,
             sound: all().all(sound),
             lossless: all().all(|run| run.totals.lost == 0 && run.totals.undelivered == 0),
+            unrestrained: withheld(runs).is_none() && withheld(first).is_none(),
         }
     }
 }
 
 /// How a broker's figure compares with the first broker's, in words that claim no more than the ranges allow. Where one
-/// of them lost messages, nobody is praised for the latency of the others.
+/// of them lost messages or let devices send less, nobody is praised for the latency of the others.
 pub fn comparison(
     measure: &Measure,
     summary: &Summary,
@@ -137,7 +144,7 @@ pub fn comparison(
     let judged = ground.repeated
         && ground.sound
         && JUDGED.contains(&measure.name.as_ref())
-        && (ground.lossless || measure.unit != "ms");
+        && (ground.lossless && ground.unrestrained || measure.unit != "ms");
     match ratio {
         Some(same) if same == "1×" => Some("the same".to_owned()),
         Some(ratio) if overlap && ground.repeated => Some(format!("{ratio}, ranges overlap")),
@@ -210,17 +217,44 @@ pub fn finding(runs: &[Run]) -> Finding {
         0 => String::new(),
         refused => format!("; {} were refused with a reason", count(refused)),
     };
+    let held_back = withheld(runs).map(|share| format!("{} withheld", quantity(share, "%")));
+    let silence = match &held_back {
+        None => String::new(),
+        Some(share) => format!("; {share}: devices that follow were told to send less than they wanted"),
+    };
     let (good, short, long) = if runs.is_empty() {
         (false, "no result".to_owned(), "No run gave a result.".to_owned())
     } else if wrong.is_empty() && totals.sent == 0 && totals.expected == 0 {
-        (true, "nothing sent".to_owned(), format!("{behind}nothing was sent."))
+        // Not by design if somebody was told to be silent.
+        (held_back.is_none(), "nothing sent".to_owned(), format!("{behind}nothing was sent{silence}."))
     } else if wrong.is_empty() {
-        let long = format!("{behind}every accepted message was delivered once and in order{refused}.");
+        let long =
+            format!("{behind}every accepted message was delivered once and in order{refused}{silence}.");
         (true, "nothing lost".to_owned(), long)
     } else {
-        (false, short(&wrong, cut), format!("{behind}{}{refused}.", list(&wrong)))
+        (false, short(&wrong, cut), format!("{behind}{}{refused}{silence}.", list(&wrong)))
     };
+    let short = held_back.map_or(short.clone(), |share| format!("{short}, {share}"));
     Finding { good, short, long: capital(&long), limits: limits(runs) }
+}
+
+/// What devices were talked out of sending, in words.
+pub fn restraint(withheld: &Withheld) -> String {
+    format!(
+        "{} of {} messages that devices that follow wanted to send ({}), for {} of {}",
+        figure(withheld.messages),
+        figure(withheld.wanted),
+        quantity(100.0 * withheld.share(), "%"),
+        duration(withheld.seconds),
+        duration(withheld.connected)
+    )
+}
+
+/// The share of what devices that follow wanted to send and were told not to, in percent; none if it is not worth a word.
+pub fn withheld(runs: &[Run]) -> Option<f64> {
+    let mut sum = Withheld::default();
+    runs.iter().filter_map(|run| run.withheld).for_each(|one| sum.add(&one));
+    Some(100.0 * sum.share()).filter(|share| *share >= 1.0)
 }
 
 /// In how many runs the generator or the machine was the limit.
@@ -431,7 +465,7 @@ mod tests {
             let measure = MEASURES.iter().find(|measure| measure.name == name);
             measure
                 .and_then(|measure| {
-                    let ground = Ground { repeated: true, sound: true, lossless };
+                    let ground = Ground { repeated: true, sound: true, lossless, unrestrained: true };
                     comparison(measure, other, Some(&first), ground)
                 })
                 .unwrap_or_default()
@@ -446,7 +480,7 @@ mod tests {
         }
         assert_eq!(of("delivered", &summary(50.0, 80.0, 95.0, Some(0.8)), true), "0.8×, ranges overlap");
         assert_eq!(of("delivered", &summary(95.0, 100.0, 120.0, Some(1.0)), true), "the same");
-        let once = Ground { repeated: false, sound: true, lossless: true };
+        let once = Ground { repeated: false, sound: true, lossless: true, unrestrained: true };
         let delivered = MEASURES.iter().find(|measure| measure.name == "delivered");
         let found = delivered.and_then(|measure| comparison(measure, &slower, Some(&first), once));
         assert_eq!(found.as_deref(), Some("0.5×"), "one run proves nothing");
@@ -482,6 +516,28 @@ mod tests {
         let said = |ground| delivered.and_then(|measure| comparison(measure, &low, Some(&high), ground));
         assert_eq!(said(sound).as_deref(), Some("0.5×, worse"));
         assert_eq!(said(Ground { sound: false, ..sound }).as_deref(), Some("0.5×"));
+    }
+
+    #[test]
+    fn who_tells_everybody_to_be_silent_does_not_look_good() {
+        let withheld = Withheld { wanted: 200.0, messages: 150.0, connected: 9.0, seconds: 8.0 };
+        let quiet = Run { withheld: Some(withheld), ..run(0, 0) };
+        let found = finding(std::slice::from_ref(&quiet));
+        assert_eq!(found.short, "nothing lost, 75% withheld");
+        assert!(found.long.contains("75% withheld: devices that follow were told to send less"), "{found:?}");
+        let silent = Run { withheld: Some(withheld), ..Run::default() };
+        let found = finding(std::slice::from_ref(&silent));
+        assert_eq!((found.good, found.short.as_str()), (false, "nothing sent, 75% withheld"));
+        let (open, quiet) = ([run(0, 0), run(0, 0)], [quiet, run(0, 0)]);
+        for ground in [Ground::of(&open, &quiet), Ground::of(&quiet, &open)] {
+            let summary = |value, ratio| Summary { median: value, low: value, high: value, ratio };
+            let (low, high) = (summary(1.0, Some(0.1)), summary(10.0, None));
+            let p99 = MEASURES.iter().find(|measure| measure.name == "p99");
+            let said = p99.and_then(|p99| comparison(p99, &low, Some(&high), ground));
+            assert_eq!(said.as_deref(), Some("0.1×"), "no praise for the latency of what was not sent");
+        }
+        let hardly = Withheld { wanted: 200.0, messages: 1.0, ..withheld };
+        assert_eq!(super::withheld(&[Run { withheld: Some(hardly), ..run(0, 0) }]), None);
     }
 
     #[test]

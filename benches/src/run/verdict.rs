@@ -4,7 +4,7 @@ use crate::clock::Nanos;
 use crate::codec::{Version, reasons};
 use crate::device::{Done, Sending};
 use crate::process::cores;
-use crate::record::{ClassTotals, Farewell, Note, NoteKind, Totals};
+use crate::record::{ClassTotals, Farewell, Note, NoteKind, Totals, Withheld};
 use crate::scenario::Scenario;
 use crate::stats::{Distribution, get, in_short};
 use crate::world::World;
@@ -87,12 +87,21 @@ pub(super) fn measure_classes(
         totals.measured = mine.map(|device| device.measured).sum();
         totals.rate = if duration > 0.0 { totals.measured as f64 / duration } else { 0.0 };
         totals.queue_wait = waits.get(class).map(in_short).unwrap_or_default();
+        totals.withheld = withheld(devices.iter().filter(|device| device.class == class));
         let equals = devices.iter().filter(|device| group(device.class) == group(class));
         totals.fairness = match equals.clone().any(|device| comes_and_goes(device.class)) {
             true => None,
             false => jain(equals.map(|device| device.measured as f64)),
         };
     }
+}
+
+/// What devices were talked out of sending; none if none of them follows.
+pub(super) fn withheld<'a>(devices: impl Iterator<Item = &'a Done>) -> Option<Withheld> {
+    devices.filter_map(|device| device.withheld).reduce(|mut sum, one| {
+        sum.add(&one);
+        sum
+    })
 }
 
 /// How often the target said why it ends a connection, by reason.
