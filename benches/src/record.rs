@@ -238,8 +238,23 @@ pub struct Control {
     /// Seconds until the accepted rate is within 10% of the limit and stays there, the longest over all changes of the
     /// limit; none if it never was.
     pub settle: Option<f64>,
+    /// Whether it settled; none if it is not known what would be right.
+    #[serde(default)]
+    pub settled: Option<Settled>,
     /// How far the accepted rate swings after that around its mean, as a share of it.
     pub swing: Option<f64>,
+}
+
+/// Whether the accepted rate settled at what was right; the later ones are worse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Settled {
+    /// It did.
+    Settled,
+    /// There are too few windows to tell.
+    NotMeasurable,
+    /// It never did.
+    Never,
 }
 
 /// What devices that follow were talked out of sending, in the measured part and while they were connected.

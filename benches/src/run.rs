@@ -314,6 +314,7 @@ fn control(supply: &Supply, world: &World, run: &Run) -> Control {
         mean_interval: gaps.map(|(mean, _)| mean),
         max_interval: gaps.map(|(_, longest)| longest),
         settle: settling.settle,
+        settled: settling.settled,
         swing: settling.swing,
         ..supply.control()
     }

@@ -96,8 +96,11 @@ fn control(text: &mut String, run: &Run) -> std::fmt::Result {
         ("settled after", "settle"),
         ("swing", "swing"),
     ];
-    let known =
-        names.iter().filter_map(|(words, name)| Some(format!("{words} {}", precise(value(run, name)?))));
+    let said = |name: &str| {
+        let instead = words::instead(name, std::slice::from_ref(run)).map(str::to_owned);
+        value(run, name).map(precise).or(instead)
+    };
+    let known = names.iter().filter_map(|(words, name)| Some(format!("{words} {}", said(name)?)));
     let known: Vec<String> = known.collect();
     // Without a limit the rest says little.
     if run.control.limit.is_none() { Ok(()) } else { writeln!(text, "control     {}", known.join(", ")) }

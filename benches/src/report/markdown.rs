@@ -140,7 +140,7 @@ fn row(out: &mut String, result: &BrokerResult, columns: &[&Measure]) {
     put(out, format_args!("| {} |", plain(name.trim_end())));
     for measure in columns {
         let Some(summary) = result.measures.get(measure.name.as_ref()) else {
-            out.push_str(" not known |");
+            put(out, format_args!(" {} |", words::unknown(measure, &result.runs)));
             continue;
         };
         put(out, format_args!(" {}", words::median(measure, summary)));

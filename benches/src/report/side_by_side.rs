@@ -210,7 +210,11 @@ fn figures(part: &ScenarioComparison) -> String {
     }
     out.push_str("</tr>\n");
     for measure in &measures_of(part.brokers.iter().flat_map(|result| &result.runs)) {
-        if part.brokers.iter().any(|result| result.measures.contains_key(measure.name.as_ref())) {
+        let name = measure.name.as_ref();
+        let is_told = |result: &BrokerResult| {
+            result.measures.contains_key(name) || words::instead(name, &result.runs).is_some()
+        };
+        if part.brokers.iter().any(is_told) {
             figures_row(&mut out, measure, part, first.measures.get(measure.name.as_ref()));
         }
     }
@@ -249,7 +253,10 @@ fn figures_row(out: &mut String, measure: &Measure, part: &ScenarioComparison, f
     for (index, result) in part.brokers.iter().enumerate() {
         put(out, format_args!("<td data-of=\"{}\">", escape(&result.broker.label())));
         match result.measures.get(measure.name.as_ref()) {
-            None => out.push_str("<span class=\"cell\"><span>not known</span></span>"),
+            None => {
+                let why = words::unknown(measure, &result.runs);
+                put(out, format_args!("<span class=\"cell\"><span>{why}</span></span>"));
+            }
             Some(summary) => {
                 let first = first.filter(|_| index > 0);
                 let ground = words::Ground::of(&result.runs, &part.brokers[0].runs);

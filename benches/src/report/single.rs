@@ -100,7 +100,8 @@ pub(super) fn rows(run: &Run) -> Vec<(&'static str, String)> {
     }
     rows.extend(run.withheld.map(|withheld| ("Withheld as told", words::restraint(&withheld))));
     for (name, title) in CONTROL {
-        rows.extend(value(run, name).map(|value| (title, words::figure(value))));
+        let instead = words::instead(name, std::slice::from_ref(run)).map(str::to_owned);
+        rows.extend(value(run, name).map(words::figure).or(instead).map(|words| (title, words)));
     }
     let connections = format!(
         "{}, {} failed, {} broken, in {}",

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::compare::{Better, Measure};
 use crate::record::{
-    Broker, Farewell, Missing, NoteKind, Run, ScenarioComparison, Summary, Totals, Withheld,
+    Broker, Farewell, Missing, NoteKind, Run, ScenarioComparison, Settled, Summary, Totals, Withheld,
 };
 
 /// A whole number with its thousands apart.
@@ -88,6 +88,21 @@ pub fn reference(part: &ScenarioComparison, broker: &Broker, measure: &Measure) 
     let reference = part.reference.as_ref().filter(|_| broker.name == "tidegate")?;
     let value = reference.of(&broker.variant, &measure.name)?;
     Some(format!("{}: {}", reference.name, figure(value)))
+}
+
+/// What is said in place of a figure that should be there and is not; none if nobody should expect it.
+pub fn instead(name: &str, runs: &[Run]) -> Option<&'static str> {
+    let settled = runs.iter().filter_map(|run| run.control.settled).max()?;
+    match (name, settled) {
+        ("settle", Settled::Never) => Some("never"),
+        ("settle" | "swing", _) => Some("not measurable"),
+        _ => None,
+    }
+}
+
+/// What is said in place of a figure that is not there.
+pub fn unknown(measure: &Measure, runs: &[Run]) -> &'static str {
+    instead(&measure.name, runs).unwrap_or("not known")
 }
 
 /// From how many runs a figure is known, if not from all.
@@ -554,6 +569,23 @@ mod tests {
         let p99 = MEASURES.iter().find(|measure| measure.name == "p99");
         let runs = [run(0, 0), run(0, 0)];
         assert_eq!(p99.and_then(|p99| known(p99, &runs)).as_deref(), Some("known from 0 of 2 runs"));
+    }
+
+    #[test]
+    fn why_something_is_not_known_is_said() {
+        let with = |settled| {
+            let control = crate::record::Control { settled, ..Default::default() };
+            [Run { control, ..run(0, 0) }]
+        };
+        for (settled, settle, swing) in [
+            (None, None, None),
+            (Some(Settled::NotMeasurable), Some("not measurable"), Some("not measurable")),
+            (Some(Settled::Never), Some("never"), Some("not measurable")),
+        ] {
+            let runs = with(settled);
+            assert_eq!((instead("settle", &runs), instead("swing", &runs)), (settle, swing));
+            assert_eq!(instead("p99", &runs), None);
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod layout;
 use browser::{Area, Browser, Picture};
 use layout::{Layout, layouts};
 use tidegate_bench::compare::summarise;
-use tidegate_bench::record::{Comparison, Note, NoteKind, Run};
+use tidegate_bench::record::{Comparison, Note, NoteKind, Run, Settled};
 use tidegate_bench::report::{html, markdown, run_html, run_markdown};
 
 const PHONE: u32 = 360;
@@ -51,6 +51,28 @@ fn losses_errors_and_limits_are_said_in_words() {
     }
     for report in [run_html(&fixture::run()), run_markdown(&fixture::run())] {
         assert!(report.contains("Lost 87.1% (434,880 of 499,200)"));
+    }
+}
+
+#[test]
+fn what_could_not_be_measured_is_said_where_the_figure_would_stand() {
+    let mut comparison = fixture::comparison();
+    for (settled, words) in [(Settled::NotMeasurable, "not measurable"), (Settled::Never, "never")] {
+        let mut run = fixture::run();
+        run.control.settled = Some(settled);
+        assert!(
+            run_html(&run).contains(&format!("<th scope=\"row\">Time to settle, s</th><td>{words}</td>"))
+        );
+        assert!(run_markdown(&run).contains(&format!("| Time to settle, s | {words} |")));
+        comparison.scenarios[0].brokers[1].runs[0].control.settled = Some(settled);
+        let page = html(&comparison);
+        let (_, row) = page.split_once("Time to settle").unwrap();
+        let cell = row.split("<td data-of=\"mosquitto\">").nth(1).unwrap().split("</td>").next().unwrap();
+        assert!(cell.contains(words), "{cell}");
+        comparison.scenarios[0].brokers[0].broker.variant = "base".to_owned();
+        let table = markdown(&comparison);
+        let row = table.lines().find(|line| line.starts_with("| time to settle")).unwrap();
+        assert!(row.contains(words), "{row}");
     }
 }
 
