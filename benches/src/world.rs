@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -106,6 +106,18 @@ pub struct Recipient {
     pub always_there: AtomicBool,
     /// Whether it is meant to be there now.
     pub wanted: AtomicBool,
+    /// Whether the broker keeps messages for it while nobody is connected.
+    pub persistent: bool,
+    /// Consumers of it that are subscribed now.
+    pub members: AtomicU32,
+}
+
+impl Recipient {
+    /// It is meant to be there now, or not to be.
+    pub fn want(&self, wanted: bool) {
+        self.wanted.store(wanted, Relaxed);
+        self.always_there.fetch_and(wanted, Relaxed);
+    }
 }
 
 /// What all devices and consumers share.
@@ -138,6 +150,8 @@ pub struct World {
     pub flows: Vec<Flow>,
     /// All streams.
     pub recipients: Vec<Recipient>,
+    /// How many of them nobody is subscribed for, so that nothing is owed to them.
+    absent: AtomicU32,
     /// What consumers of each kind wait for.
     pub ledgers: Vec<Ledger>,
     /// When the measured part began; the far future before.
@@ -146,6 +160,8 @@ pub struct World {
     pub measured_until: AtomicU64,
     /// Whether consumers take what is left without processing it.
     pub draining: AtomicBool,
+    /// Whether everything is counted: who leaves now leaves messages to others, and they are not to be counted twice.
+    pub over: AtomicBool,
     /// The last thing that went wrong with a connection.
     pub trouble: Mutex<Option<String>>,
     /// By reason code: how often the target said why it ends a connection, and its words the last time.
@@ -176,11 +192,13 @@ impl World {
             sent: Sent::new(flows.len()),
             resent: Resent::default(),
             flows,
+            absent: AtomicU32::new(recipients.iter().filter(|one| !one.persistent).count() as u32),
             recipients,
             ledgers: scenario.consumers.iter().map(|_| Ledger::default()).collect(),
             measured_from: AtomicU64::new(Nanos::MAX),
             measured_until: AtomicU64::new(Nanos::MAX),
             draining: AtomicBool::new(false),
+            over: AtomicBool::new(false),
             trouble: Mutex::new(None),
             farewells: Mutex::default(),
             fatal: Mutex::new(None),
@@ -284,6 +302,43 @@ impl World {
         from.saturating_add((share * self.scenario.duration * SECOND as f64) as Nanos)
     }
 
+    /// A consumer has subscribed for a stream.
+    pub fn join(&self, recipient: usize) {
+        let recipient = &self.recipients[recipient];
+        if recipient.members.fetch_add(1, Relaxed) == 0 && !recipient.persistent {
+            self.absent.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// A consumer is not subscribed any more, or only its session is: if it was the last one and there is none, nothing is
+    /// owed to the stream until somebody comes back.
+    pub fn leave(&self, recipient: usize, unsubscribed: bool) {
+        let recipient = &self.recipients[recipient];
+        if recipient.members.fetch_sub(1, Relaxed) > 1 {
+            return;
+        }
+        if !recipient.persistent {
+            self.absent.fetch_add(1, Relaxed);
+        }
+        if (unsubscribed || !recipient.persistent) && !self.over.load(Relaxed) {
+            recipient.always_there.store(false, Relaxed);
+            recipient.stream.lock().be_away();
+        }
+    }
+
+    /// A message of a flow was accepted: it is owed to those who are there.
+    pub fn owe(&self, flow: &Flow) {
+        let add = |set: u16, count: u32| {
+            self.ledgers[usize::from(set)].owed.fetch_add(u64::from(count), Relaxed);
+        };
+        if self.absent.load(Relaxed) == 0 {
+            return flow.owed.iter().for_each(|(set, count)| add(*set, *count));
+        }
+        let there = |one: &&Recipient| one.persistent || one.members.load(Relaxed) > 0;
+        let streams = flow.streams.iter().map(|stream| &self.recipients[*stream as usize]);
+        streams.filter(there).for_each(|recipient| add(recipient.set, 1));
+    }
+
     /// What waits for all consumers together.
     pub fn waiting(&self) -> u64 {
         self.ledgers.iter().map(Ledger::waiting).sum()
@@ -330,6 +385,8 @@ fn recipients(scenario: &Scenario) -> Vec<Recipient> {
                 filter: consumers.filter_of(index),
                 always_there: AtomicBool::new(true),
                 wanted: AtomicBool::new(true),
+                persistent: consumers.persistent,
+                members: AtomicU32::new(0),
             });
         }
     }

@@ -100,6 +100,48 @@ async fn a_shared_group_is_checked_as_a_whole_while_it_grows_and_shrinks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_owed_to_a_group_while_nobody_is_in_it() {
+    let text = r#"
+        name = "empty"
+        duration = 2.0
+        warmup = 0.1
+        interval = 0.1
+        [[class]]
+        name = "device"
+        devices = 4
+        rate = 100.0
+        qos = 1
+        topic = "empty/%i"
+        [[consumers]]
+        name = "worker"
+        instances = 2
+        group = "g"
+        filter = "empty/#"
+        qos = 1
+        schedule = [[0.0, 2], [0.3, 0], [0.6, 2]]
+    "#;
+    let result = run_against(gateway().await, text).await;
+    let totals = &result.totals;
+    assert_eq!(result.error, None);
+    assert!(result.intervals.iter().any(|interval| interval.t > 0.0 && interval.consumers == 0));
+    let delivered_late: u64 = result.intervals.iter().filter(|i| i.t > 1.4).map(|i| i.delivered).sum();
+    assert!(delivered_late > 0, "they came back: {totals:?}");
+    assert!(totals.expected + 20 < totals.accepted, "what nobody asked for is not owed: {totals:?}");
+    assert_eq!(
+        (totals.lost, totals.undelivered, totals.duplicates),
+        (0, 0, 0),
+        "{totals:?} {:?}",
+        result.notes
+    );
+    assert_eq!(totals.expected, totals.delivered - totals.repeated - totals.unaccepted, "{totals:?}");
+    assert!(
+        result.notes.iter().any(|note| note.text.contains("not there all the time")),
+        "{:?}",
+        result.notes
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_processes_one_message_at_a_time() {
     let text = r#"
         name = "slow"

@@ -20,6 +20,7 @@ impl Consumer {
                 kind::PUBREL => {
                     let id = codec::ack(&packet, version).map_err(io::Error::other)?.id;
                     self.unreleased.remove(&id);
+                    self.unsettled.remove(&id);
                     codec::put_ack(kind::PUBCOMP, id, &mut self.acks);
                 }
                 kind::SUBACK if *standing == Standing::Subscribing => {
@@ -27,6 +28,7 @@ impl Consumer {
                     self.be_granted(&codes)?;
                     *standing = Standing::Subscribed;
                     self.world.counts.consumers.fetch_add(1, Relaxed);
+                    self.world.join(self.recipient);
                 }
                 // One that nobody asked for means nothing.
                 kind::UNSUBACK if matches!(standing, Standing::Leaving { .. }) => {
@@ -100,6 +102,9 @@ impl Consumer {
 
     /// Counts all items as delivered and acknowledges them; only what comes for the first time is a delivery.
     pub(super) fn count(&mut self, link: &mut Link) {
+        if self.world.over.load(Relaxed) {
+            self.items.clear();
+        }
         if self.items.is_empty() {
             return;
         }
@@ -112,6 +117,10 @@ impl Consumer {
                 continue;
             }
             let (flow, number) = (item.flow, item.number);
+            if item.qos > 0 && self.settings.group.is_some() {
+                // The identifier is in use again: the broker has heard of the message that had it before.
+                self.unsettled.insert(item.id, (flow, number));
+            }
             let copies = || if item.again { u32::MAX } else { self.world.resent.of(flow, number) };
             if stream.take(&mut self.order, flow, number, copies) == Taken::First {
                 stream.last_new = stream.last_new.max(item.taken);

@@ -135,9 +135,7 @@ impl Device {
     fn accept(&mut self, turn: u32, number: u64) -> bool {
         let new = self.flows[turn as usize].accepted.insert(number);
         if new {
-            for (set, count) in &self.world.flows[(self.first_flow + turn) as usize].owed {
-                add(&self.world.ledgers[usize::from(*set)].owed, u64::from(*count));
-            }
+            self.world.owe(&self.world.flows[(self.first_flow + turn) as usize]);
         }
         new
     }

@@ -36,6 +36,15 @@ pub enum Deed {
     Swap,
 }
 
+/// What a relay is up to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mischief {
+    /// Each deed is done to some messages.
+    Deeds,
+    /// Some acknowledgements of consumers never reach the broker.
+    Deafness,
+}
+
 /// What happened, as the generator should report it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Truth {
@@ -57,7 +66,7 @@ pub struct Witness {
 
 impl Witness {
     /// Listens on a free port and passes on to the broker.
-    pub async fn start(broker: SocketAddr) -> Self {
+    pub async fn start(broker: SocketAddr, mischief: Mischief) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let books = Arc::new(Mutex::new(Books::default()));
@@ -66,7 +75,7 @@ impl Witness {
             for number in 0.. {
                 let Ok((client, _)) = listener.accept().await else { return };
                 let broker = TcpStream::connect(broker).await.unwrap();
-                tokio::spawn(Connection::new(number, kept.clone()).serve(client, broker));
+                tokio::spawn(Connection::new(number, mischief, kept.clone()).serve(client, broker));
             }
         });
         Self { address, books }
@@ -161,6 +170,7 @@ impl Publish {
 
 struct Connection {
     number: usize,
+    mischief: Mischief,
     books: Arc<Mutex<Books>>,
     is_v5: bool,
     client: String,
@@ -168,6 +178,8 @@ struct Connection {
     stream: Option<String>,
     /// Messages that wait for an answer of the broker.
     asked: HashMap<u16, Message>,
+    /// The last message with each packet identifier that this one was given.
+    passed: HashMap<u16, Message>,
     /// Messages that another member gets when this one has answered.
     straying: HashMap<u16, Publish>,
     held: Option<Publish>,
@@ -177,15 +189,17 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(number: usize, books: Arc<Mutex<Books>>) -> Self {
+    fn new(number: usize, mischief: Mischief, books: Arc<Mutex<Books>>) -> Self {
         let (sender, strays) = mpsc::unbounded_channel();
         Self {
             number,
+            mischief,
             books,
             is_v5: false,
             client: String::new(),
             stream: None,
             asked: HashMap::new(),
+            passed: HashMap::new(),
             straying: HashMap::new(),
             held: None,
             next_own: OWN,
@@ -248,6 +262,7 @@ impl Connection {
                 }
                 return;
             }
+            4 | 5 if self.is_deaf(number(content)) => return,
             4 | 5 => {
                 if let Some(stray) = self.straying.remove(&number(content)) {
                     self.send_astray(stray);
@@ -270,11 +285,17 @@ impl Connection {
             }
             3 if self.stream.is_some() => {
                 let publish = self.take_apart(&packet, body);
+                self.passed.insert(publish.id, publish.message);
                 return self.decide(publish, to_client);
             }
             _ => {}
         }
         to_client.extend(packet);
+    }
+
+    /// Whether the broker is not to know that a consumer has taken this one.
+    fn is_deaf(&self, id: u16) -> bool {
+        self.mischief == Mischief::Deafness && self.passed.get(&id).is_some_and(|message| message.1 % 5 == 0)
     }
 
     fn subscribe(&mut self, filter: &str) {
@@ -326,6 +347,9 @@ impl Connection {
 
     /// By the message and by who gets it: the same message fares differently elsewhere, and the same when it comes again.
     fn deed(&self, publish: &Publish) -> Option<Deed> {
+        if self.mischief == Mischief::Deafness {
+            return None;
+        }
         let stream = self.stream.as_ref().unwrap();
         let name: u64 = stream.bytes().map(u64::from).sum();
         let is_shared = self.books.lock().members[stream].len() > 1;
