@@ -60,7 +60,7 @@ pub struct Consumer {
     worker: Option<Worker>,
     /// QoS 2: packet identifiers that were received and not released.
     unreleased: HashSet<u16>,
-    /// In a group: by packet identifier, what was acknowledged on this connection, perhaps without the broker's knowledge.
+    /// QoS 1 in a group: by packet identifier, what was acknowledged on this connection, perhaps without the broker's knowledge.
     unsettled: HashMap<u16, (u32, u64)>,
     number: usize,
     random: Seeded,

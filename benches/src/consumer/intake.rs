@@ -20,7 +20,6 @@ impl Consumer {
                 kind::PUBREL => {
                     let id = codec::ack(&packet, version).map_err(io::Error::other)?.id;
                     self.unreleased.remove(&id);
-                    self.unsettled.remove(&id);
                     codec::put_ack(kind::PUBCOMP, id, &mut self.acks);
                 }
                 kind::SUBACK if *standing == Standing::Subscribing => {
@@ -117,8 +116,9 @@ impl Consumer {
                 continue;
             }
             let (flow, number) = (item.flow, item.number);
-            if item.qos > 0 && self.settings.group.is_some() {
-                // The identifier is in use again: the broker has heard of the message that had it before.
+            // With QoS 2 no other member may get what one was sent.
+            if item.qos == 1 && self.settings.group.is_some() {
+                // Once an identifier is in use again the broker has heard of the message that had it before.
                 self.unsettled.insert(item.id, (flow, number));
             }
             let copies = || if item.again { u32::MAX } else { self.world.resent.of(flow, number) };
