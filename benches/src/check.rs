@@ -305,22 +305,6 @@ pub struct Verdict {
     pub unaccepted: u64,
 }
 
-/// Whether a filter matches a topic.
-pub fn matches(filter: &str, topic: &str) -> bool {
-    if topic.starts_with('$') && !filter.starts_with('$') {
-        return false;
-    }
-    let (mut filter, mut topic) = (filter.split('/'), topic.split('/'));
-    loop {
-        match (filter.next(), topic.next()) {
-            (Some("#"), _) | (None, None) => return true,
-            (Some("+"), Some(_)) => {}
-            (Some(wanted), Some(level)) if wanted == level => {}
-            _ => return false,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -444,20 +428,5 @@ mod tests {
         assert!(sent.knows(&stamp));
         assert!(!sent.knows(&Stamp { number: 10, ..stamp }));
         assert!(!sent.knows(&Stamp { flow: 2, ..stamp }));
-    }
-
-    #[test]
-    fn filters() {
-        for (filter, topic, expected) in [
-            ("a/b", "a/b", true),
-            ("a/+", "a/b", true),
-            ("a/+", "a/b/c", false),
-            ("a/#", "a", true),
-            ("#", "a/b", true),
-            ("#", "$SYS/x", false),
-            ("a/b", "a", false),
-        ] {
-            assert_eq!(matches(filter, topic), expected, "{filter} {topic}");
-        }
     }
 }

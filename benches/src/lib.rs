@@ -28,5 +28,6 @@ pub mod scenario;
 pub mod settle;
 pub mod sink;
 pub mod stats;
+pub mod topic;
 pub mod transport;
 pub mod world;

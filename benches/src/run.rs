@@ -3,6 +3,7 @@
 mod drain;
 mod fleet;
 mod line;
+mod meter;
 mod owing;
 mod patience;
 mod sampler;
@@ -284,9 +285,10 @@ impl Experiment {
                     return Err("there is no relay".to_owned());
                 }
                 (Action::RestartBroker, _, Some(peer)) => {
+                    self.sampler.look_at_broker();
                     peer.restart().await.map_err(|error| error.to_string())?;
                     target.pid = Some(peer.pid());
-                    self.sampler.set_broker(target.pid);
+                    self.sampler.follow_broker(target.pid);
                 }
                 (Action::RestartBroker, _, None) => {
                     return Err("a target that was not started here can't be restarted".to_owned());

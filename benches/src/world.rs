@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use tokio::sync::watch;
 
 use crate::acks::Acks;
-use crate::check::{Resent, Sent, Stream, matches};
+use crate::check::{Resent, Sent, Stream};
 use crate::clock::{Clock, Nanos, SECOND};
 use crate::codec::reasons::{self, Disconnect};
 use crate::codec::{Connack, Connect, Malformed, Packet, Version};
@@ -22,6 +22,7 @@ use crate::link::{ConnectError, Limits, Link};
 use crate::scaler::Told;
 use crate::scenario::Scenario;
 use crate::stats::{Counts, Latencies};
+use crate::topic::filter_matches;
 use crate::transport::Route;
 
 /// What a client is to do.
@@ -409,7 +410,7 @@ fn flows(scenario: &Scenario, recipients: &[Recipient]) -> Vec<Flow> {
             for turn in 0..settings.topics {
                 let topic = settings.topic_of(device, turn);
                 let mut streams = exact.get(topic.as_str()).cloned().unwrap_or_default();
-                let is_match = |index: &&u32| matches(&recipients[**index as usize].filter, &topic);
+                let is_match = |index: &&u32| filter_matches(&recipients[**index as usize].filter, &topic);
                 streams.extend(wild.iter().filter(is_match));
                 streams.sort_unstable();
                 let owed = owed(&streams, recipients);

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{gateway, run_against, scenario};
+use common::{gateway, notes, run_against, scenario, swallower};
 use tidegate_bench::record::{NoteKind, Run};
 use tidegate_bench::relay::{Plan, Relay};
 use tidegate_bench::report::{run_html, run_markdown};
@@ -272,11 +272,11 @@ async fn what_a_relay_did_is_what_is_reported() {
     for qos in [0, 1] {
         let result = run_against(address, &text(qos)).await;
         assert_eq!(result.error, None);
-        let note = result.notes.iter().find(|note| note.kind == NoteKind::Relay).unwrap();
+        let note = notes(&result, NoteKind::Relay);
         let numbers: Vec<u64> =
-            note.text.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect();
-        let [seen, dropped, repeated, swapped] = numbers[..] else { panic!("{}", note.text) };
-        assert!(dropped > 10 && repeated > 10 && swapped > 10, "{}", note.text);
+            note.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect();
+        let [seen, dropped, repeated, swapped] = numbers[..] else { panic!("{note}") };
+        assert!(dropped > 10 && repeated > 10 && swapped > 10, "{note}");
         let totals = &result.totals;
         assert_eq!(seen, totals.accepted, "the gateway itself lost nothing");
         assert_eq!(
@@ -368,27 +368,14 @@ async fn devices_that_follow_slow_down_and_others_do_not() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_generator_that_cannot_keep_up_says_so() {
-    // A target that takes whatever comes, without even reading it as packets.
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        use tokio::io::{AsyncReadExt, AsyncWriteExt};
-        while let Ok((mut stream, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let mut buffer = vec![0; 1 << 20];
-                let _ = stream.read(&mut buffer).await;
-                let _ = stream.write_all(&[0x20, 2, 0, 0]).await;
-                while matches!(stream.read(&mut buffer).await, Ok(size) if size > 0) {}
-            });
-        }
-    });
+    let address = swallower().await;
     let text = |rate: &str| {
         format!(
             "name = \"much\"\nduration = 1.0\nwarmup = 0.0\ndrain = 0.0\n\
              class = [{{ name = \"d\", devices = 1, rate = {rate}, topic = \"much\" }}]"
         )
     };
-    let limited = |run: &Run| run.notes.iter().any(|note| note.kind == NoteKind::GeneratorLimited);
+    let limited = |run: &Run| !notes(run, NoteKind::GeneratorLimited).is_empty();
     let result = run_against(address, &text("1e7")).await;
     assert!(result.rates.sent < 9e6, "this machine is too fast for this test: {:?}", result.rates);
     assert!(limited(&result), "{:?}", result.notes);

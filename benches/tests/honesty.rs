@@ -3,21 +3,11 @@
 
 mod common;
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use common::{gateway, run_against};
-use tidegate_bench::codec;
-use tidegate_bench::record::{NoteKind, Run};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::broadcast;
-
-/// The notes of a kind, as one text.
-fn notes(run: &Run, kind: NoteKind) -> String {
-    let mine = run.notes.iter().filter(|note| note.kind == kind);
-    mine.map(|note| note.text.as_str()).collect::<Vec<_>>().join("\n")
-}
+use common::shouter::shouter;
+use common::{gateway, notes, run_against};
+use tidegate_bench::record::NoteKind;
 
 /// A stall from the middle of the measured part to its end, on one side of the broker.
 fn stall(side: &str, qos: u8) -> String {
@@ -193,50 +183,6 @@ async fn who_has_nothing_to_do_is_not_accused() {
     let run = run_against(gateway().await, &text).await;
     assert_eq!(run.error, None);
     assert!(run.totals.delivered > 0);
-}
-
-/// A target that gives every message (QoS 0) to everybody who has subscribed to anything, with a pause after
-/// each.
-async fn shouter(pause: Duration) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let (all, _) = broadcast::channel::<Vec<u8>>(10_000);
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(shout(stream, all.clone(), pause));
-        }
-    });
-    address
-}
-
-async fn shout(mut stream: TcpStream, all: broadcast::Sender<Vec<u8>>, pause: Duration) {
-    let (mut input, mut heard, mut subscribed) = (Vec::new(), all.subscribe(), false);
-    loop {
-        let mut output = Vec::new();
-        tokio::select! {
-            size = stream.read_buf(&mut input) => if !matches!(size, Ok(size) if size > 0) { return },
-            Ok(message) = heard.recv() => if subscribed {
-                output = message;
-                tokio::time::sleep(pause).await;
-            },
-        }
-        while let Ok(Some(packet)) = codec::packet(&input) {
-            let size = packet.size;
-            match packet.first >> 4 {
-                1 => output.extend([0x20, 2, 0, 0]),
-                3 => drop(all.send(input[..size].to_vec())),
-                8 => {
-                    subscribed = true;
-                    output.extend([0x90, 3, packet.body[0], packet.body[1], 0]);
-                }
-                _ => {}
-            }
-            input.drain(..size);
-        }
-        if stream.write_all(&output).await.is_err() {
-            return;
-        }
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

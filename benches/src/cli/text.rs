@@ -65,6 +65,7 @@ fn lines(text: &mut String, run: &Run) -> std::fmt::Result {
         totals.outstanding,
         totals.disconnects
     )?;
+    writeln!(text, "afterwards  delivered {}", words::drain(run))?;
     if !run.farewells.is_empty() {
         let reasons: Vec<String> = run.farewells.iter().map(words::reason).collect();
         writeln!(text, "ended       by the broker: {}", reasons.join(", "))?;

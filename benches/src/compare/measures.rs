@@ -47,7 +47,7 @@ impl Measure {
 }
 
 /// All figures of a run as a whole.
-pub static MEASURES: [Measure; 39] = [
+pub static MEASURES: [Measure; 40] = [
     rate("sent", "sent", |run| Some(run.rates.sent)),
     rate("accepted", "accepted", |run| Some(run.rates.accepted)),
     rate("delivered", "delivered", |run| Some(run.rates.delivered)),
@@ -93,6 +93,7 @@ pub static MEASURES: [Measure; 39] = [
     count("disconnects", "connections broken", |run| Some(run.totals.disconnects as f64)),
     count("failed_connects", "connection attempts failed", |run| Some(run.totals.failed_connects as f64)),
     less("connect", "connecting", "s", |run| Some(run.connect_seconds)),
+    count("drained", "delivered afterwards", |run| Some(drained(run) as f64)),
     less("drain", "waiting afterwards", "s", |run| Some(run.drain_seconds)),
     count("cpu", "processors used", |run| run.broker_use.map(|used| used.cpu)),
     less("rss", "memory", "MB", |run| run.broker_use.map(|used| used.rss as f64 / 1e6)),
@@ -156,6 +157,12 @@ fn of_classes(names: &[&str]) -> Vec<Measure> {
         })
     };
     names.iter().enumerate().flat_map(of).collect()
+}
+
+/// First deliveries after the measured part.
+pub fn drained(run: &Run) -> u64 {
+    // Times are rounded.
+    run.intervals.iter().filter(|one| one.t > run.duration + 1e-6).map(|one| one.delivered).sum()
 }
 
 /// First deliveries in the measured part.

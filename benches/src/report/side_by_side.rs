@@ -137,7 +137,12 @@ fn backlog(result: &BrokerResult) -> String {
     if median("waiting") <= median("delivered") {
         return String::new();
     }
-    format!("<span class=\"bad\">{} waiting at the end</span>", words::figure(median("waiting")))
+    let is_drained = |run: &Run| run.totals.lost == 0 && run.totals.undelivered == 0 && run.error.is_none();
+    let drained = match result.runs.iter().all(is_drained) {
+        true => format!("drained in {}", words::duration(median("drain"))),
+        false => "not drained".to_owned(),
+    };
+    format!("<span class=\"bad\">{} waiting at the end, {drained}</span>", words::figure(median("waiting")))
 }
 
 /// What became of the messages, and what held the figures back.

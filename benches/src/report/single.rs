@@ -85,6 +85,7 @@ pub(super) fn rows(run: &Run) -> Vec<(&'static str, String)> {
         ("Foreign or unreadable", words::count(totals.foreign)),
         ("Refused with a reason", words::count(totals.refused)),
         ("Waiting at the end", words::count(waiting_at_end(run))),
+        ("Delivered afterwards", words::drain(run)),
         ("Due and not sent", words::count(totals.unsent)),
         ("Sent and not there in the end", words::count(totals.outstanding)),
     ];

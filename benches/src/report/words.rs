@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::compare::{Better, Measure};
+use crate::compare::{Better, Measure, drained};
 use crate::record::{
     Broker, Farewell, Missing, NoteKind, Run, ScenarioComparison, Settled, Summary, Totals, Withheld,
 };
@@ -46,7 +46,7 @@ pub fn quantity(value: f64, unit: &str) -> String {
 }
 
 /// What is counted, and is best never seen.
-const COUNTED: [&str; 14] = [
+const COUNTED: [&str; 15] = [
     "lost",
     "lost_share",
     "undelivered",
@@ -61,6 +61,7 @@ const COUNTED: [&str; 14] = [
     "failed_connects",
     "withheld",
     "withheld_share",
+    "drained",
 ];
 
 /// Whether it is one of those that are counted and best never seen.
@@ -263,6 +264,13 @@ pub fn restraint(withheld: &Withheld) -> String {
         duration(withheld.seconds),
         duration(withheld.connected)
     )
+}
+
+/// What was delivered after the measured part, and whether that was all.
+pub fn drain(run: &Run) -> String {
+    let all = run.totals.lost == 0 && run.totals.undelivered == 0;
+    let rest = if all { "" } else { ", and not all of it" };
+    format!("{} in {}{rest}", count(drained(run)), duration(run.drain_seconds))
 }
 
 /// The share of what devices that follow wanted to send and were told not to, in percent; none if it is not worth a word.

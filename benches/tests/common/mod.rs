@@ -3,6 +3,7 @@
 
 pub mod advisor;
 pub mod dismisser;
+pub mod shouter;
 pub mod witness;
 
 use std::net::SocketAddr;
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tidegate::config::Settings;
 use tidegate::gateway::Gateway;
 use tidegate::listen::Listeners;
-use tidegate_bench::record::Run;
+use tidegate_bench::record::{NoteKind, Run};
 use tidegate_bench::run::{Target, run};
 use tidegate_bench::scenario::{Loaded, Scenario};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -53,6 +54,29 @@ pub fn scenario(text: &str) -> Loaded {
 /// Runs a scenario against an address.
 pub async fn run_against(address: SocketAddr, text: &str) -> Run {
     run(&scenario(text), &mut Target::there(address, "localhost", None), 1).await
+}
+
+/// The notes of a kind, as one text.
+pub fn notes(run: &Run, kind: NoteKind) -> String {
+    let mine = run.notes.iter().filter(|note| note.kind == kind);
+    mine.map(|note| note.text.as_str()).collect::<Vec<_>>().join("\n")
+}
+
+/// A target that takes whatever comes, without even reading it as packets.
+pub async fn swallower() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut buffer = vec![0; 1 << 20];
+                let _ = stream.read(&mut buffer).await;
+                let _ = stream.write_all(&[0x20, 2, 0, 0]).await;
+                while matches!(stream.read(&mut buffer).await, Ok(size) if size > 0) {}
+            });
+        }
+    });
+    address
 }
 
 /// What a misbehaving target does after so many messages.

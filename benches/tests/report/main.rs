@@ -77,6 +77,32 @@ fn what_could_not_be_measured_is_said_where_the_figure_would_stand() {
 }
 
 #[test]
+fn what_was_drained_is_said_of_each_broker() {
+    let mut comparison = fixture::comparison();
+    let result = &mut comparison.scenarios[0].brokers[3];
+    for run in &mut result.runs {
+        (run.error, run.duration, run.drain_seconds) = (None, 10.0, 3.25);
+        run.intervals.last_mut().unwrap().delivered = 4321;
+    }
+    result.measures = summarise(&result.runs, None);
+    let row =
+        |page: &str, name: &str| page.split_once(name).unwrap().1.split("</tr>").next().unwrap().to_owned();
+    let page = html(&comparison);
+    assert!(page.contains("waiting at the end, drained in 3.25 s</span>"));
+    assert!(
+        row(&page, "Delivered afterwards")
+            .contains("<td data-of=\"rumqttd\"><span class=\"cell\"><b>4,320</b>")
+    );
+    assert!(row(&page, "Waiting afterwards").contains("<b>3.25</b>"));
+    comparison.scenarios[0].brokers[3].runs[1].totals.undelivered = 1;
+    assert!(html(&comparison).contains("waiting at the end, not drained</span>"));
+    let run = &comparison.scenarios[0].brokers[3].runs[1];
+    let words = "4,321 in 3.25 s, and not all of it";
+    assert!(row(&run_html(run), "Delivered afterwards").contains(words));
+    assert!(run_markdown(run).contains(&format!("| Delivered afterwards | {words} |")));
+}
+
+#[test]
 fn the_first_broker_is_shown_no_better_than_it_was() {
     let mut comparison = fixture::comparison();
     comparison.scenarios.truncate(1);
