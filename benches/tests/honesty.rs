@@ -55,8 +55,10 @@ async fn a_stall_that_lasts_to_the_end_is_in_the_latencies() {
             assert!((50..=120).contains(&totals.outstanding), "{totals:?}");
             assert!(told.contains(&format!("{} messages were due", totals.unsent)), "{told}");
         } else {
-            assert_eq!(totals.unsent, 0, "{side}, qos {qos}: {totals:?}");
-            assert!((200..=450).contains(&totals.outstanding), "{side}, qos {qos}: {totals:?}");
+            // A gateway whose consumer takes nothing may make publishers wait: then some are not even sent.
+            assert!(qos == 1 || totals.unsent == 0, "{side}, qos {qos}: {totals:?}");
+            let late = totals.unsent + totals.outstanding;
+            assert!((200..=650).contains(&late), "{side}, qos {qos}: {totals:?}");
         }
         assert!(told.contains(&format!("{} deliveries", totals.outstanding)), "{told}");
         let told = notes(&run, NoteKind::Check);
@@ -147,11 +149,10 @@ async fn giving_up_after_a_silence_is_told_with_what_was_owed() {
     let run = run_against(gateway().await, &text).await;
     let told = notes(&run, NoteKind::Check);
     let owed = run.intervals.last().unwrap().waiting;
-    assert!(owed > 300, "{told}");
-    assert!(
-        told.contains(&format!("{owed} deliveries were still owed and 0 messages not acknowledged")),
-        "{told}"
-    );
+    // How much the gateway accepts before it makes publishers wait is its own business.
+    assert!(owed > 50, "{told}");
+    assert!(told.contains(&format!("{owed} deliveries were still owed and ")), "{told}");
+    assert!(told.contains(" messages not acknowledged; what would have come later counts as lost"), "{told}");
     assert!(told.contains("nothing came for the last"), "{told}");
 }
 
@@ -237,5 +238,5 @@ async fn what_was_still_coming_at_the_end_of_the_wait_is_not_called_lost() {
     assert!(told.contains("counts as undelivered, not as lost"), "{told}");
     // Silence is another matter, however short the wait.
     let run = run_against(gateway().await, &stall("consumers", 1)).await;
-    assert!(run.totals.lost > 100 && run.totals.undelivered == 0, "{:?}", run.totals);
+    assert!(run.totals.lost > 50 && run.totals.undelivered == 0, "{:?}", run.totals);
 }
