@@ -3,6 +3,7 @@
 //! The gateway's own codec is a server's, and a generator that shares it would not notice what it gets wrong.
 
 mod properties;
+pub mod reasons;
 mod write;
 
 use serde::{Deserialize, Serialize};

@@ -7,7 +7,7 @@ mod study;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-pub use self::measures::{Better, MEASURES, Measure, measure_names, measures_of, value};
+pub use self::measures::{Better, MEASURES, Measure, drained, measure_names, measures_of, value};
 pub use self::plan::Plan;
 pub use self::study::study;
 use crate::peers::{Kind, PeerError};

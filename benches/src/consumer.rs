@@ -3,7 +3,7 @@
 mod intake;
 mod worker;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -15,6 +15,7 @@ use crate::backoff;
 use crate::check::Order;
 use crate::clock::{Nanos, SECOND};
 use crate::codec::{self, Version};
+use crate::lasting::Lasting;
 use crate::link::Link;
 use crate::scenario::Consumers;
 use crate::stats::Took;
@@ -59,10 +60,13 @@ pub struct Consumer {
     worker: Option<Worker>,
     /// QoS 2: packet identifiers that were received and not released.
     unreleased: HashSet<u16>,
+    /// QoS 1 in a group: by packet identifier, what was acknowledged on this connection, perhaps without the broker's knowledge.
+    unsettled: HashMap<u16, (u32, u64)>,
     number: usize,
     random: Seeded,
     /// Connections before this one.
     connections: u64,
+    lasting: Lasting,
     /// Whether it works on a message.
     busy: bool,
     /// Whether the scenario ended its last connection.
@@ -111,9 +115,11 @@ impl Consumer {
             world: world.clone(),
             order: Order::default(),
             unreleased: HashSet::new(),
+            unsettled: HashMap::new(),
             items: Vec::new(),
             latencies: Vec::new(),
             waits: Vec::new(),
+            lasting: Lasting::new(world.scenario.patience),
             busy: false,
             acks: Vec::new(),
             settings,
@@ -194,6 +200,8 @@ impl Consumer {
         let begun = self.world.clock.now();
         let filters = [(self.subscription.as_str(), self.settings.qos)];
         codec::put_subscribe(self.version, 1, &filters, &mut link.output);
+        self.lasting.begin(begun);
+        self.unsettled.clear();
         self.order = Order::default();
         if !self.settings.persistent {
             self.unreleased.clear();
@@ -202,20 +210,23 @@ impl Consumer {
         let end = self.converse(&mut link, &mut standing).await;
         if standing != Standing::Subscribing {
             self.world.counts.consumers.fetch_sub(1, Relaxed);
+            self.world.leave(self.recipient, standing != Standing::Subscribed);
         }
         if let Some(worker) = &mut self.worker {
             // What was not acknowledged belongs to the broker again.
             worker.forget();
         }
         self.note_busy();
-        if self.stage() != Stage::Quit && self.settings.group.is_none() && !self.settings.persistent {
-            self.world.recipients[self.recipient].always_there.store(false, Relaxed);
-        }
         self.connections += 1;
         match end {
-            End::Wished => link.close().await,
+            End::Wished => {
+                self.lasting.succeed();
+                link.close().await;
+            }
             End::Dropped => {
+                self.lasting.succeed();
                 self.dropped = true;
+                self.let_others_have();
                 drop(link);
             }
             End::Lost(error) => {
@@ -253,7 +264,11 @@ impl Consumer {
                 link.output.extend_from_slice(&codec::PINGREQ);
                 ping = now + keep_alive;
             }
-            let mut due = wake.min(if keep_alive > 0 { ping } else { Nanos::MAX });
+            let look = match standing {
+                Standing::Subscribing => Nanos::MAX,
+                _ => self.lasting.look(now, &self.world.counts),
+            };
+            let mut due = wake.min(if keep_alive > 0 { ping } else { Nanos::MAX }).min(look);
             if let Standing::Leaving { until } | Standing::Unsubscribed { until } = *standing {
                 due = due.min(until);
             }
@@ -309,6 +324,12 @@ impl Consumer {
             let change = if busy { 1 } else { u64::MAX };
             self.world.ledgers[self.set].busy.fetch_add(change, Relaxed);
         }
+    }
+
+    /// The scenario has dropped the connection: what the broker may not know to be taken goes to another member of the group.
+    fn let_others_have(&mut self) {
+        let mut stream = self.world.recipients[self.recipient].stream.lock();
+        self.unsettled.drain().for_each(|(_, (flow, number))| stream.allow_again(flow, number));
     }
 
     /// Without a worker there is nothing to do but to begin to read again.

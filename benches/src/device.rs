@@ -3,6 +3,7 @@
 mod blame;
 mod pace;
 mod packets;
+mod restraint;
 mod traffic;
 
 use std::io;
@@ -13,13 +14,16 @@ use tidegate_control::random::{Random, Seeded};
 use self::blame::Blame;
 use self::pace::Schedule;
 use self::packets::{Template, Window};
+use self::restraint::Restraint;
 use crate::backoff;
 use crate::check::Numbers;
 use crate::clock::{Nanos, SECOND};
 use crate::codec::{self, Version};
 use crate::follow::{self, Advice};
 use crate::intents::{Intents, Unsent};
+use crate::lasting::Lasting;
 use crate::link::Link;
+use crate::record::Withheld;
 use crate::scenario::Class;
 use crate::stats::add;
 use crate::world::{Shared, Stage, Wants, Wishes};
@@ -49,6 +53,8 @@ pub struct Done {
     pub unsent: Vec<Unsent>,
     /// Messages accepted in the measured part.
     pub measured: u64,
+    /// What it was talked out of sending; none if it does not follow.
+    pub withheld: Option<Withheld>,
 }
 
 /// What became of the messages of one flow, as its device knows it.
@@ -80,10 +86,12 @@ pub struct Device {
     unwritten: Vec<(usize, u32, u64)>,
     schedule: Option<Schedule>,
     blame: Blame,
+    lasting: Lasting,
     /// When it last sent something.
     batch_at: Nanos,
     unsent: Vec<Unsent>,
     advice: Option<Advice>,
+    restraint: Restraint,
     /// The rate that is in use, as it was added to the sum of all.
     announced: u64,
     sent: u64,
@@ -120,9 +128,11 @@ impl Device {
             client: settings.client_id(index),
             world: world.clone(),
             advice: listens.then(Advice::new),
+            restraint: Restraint::new(settings.rate.unwrap_or(0.0)),
             unwritten: Vec::new(),
             schedule: None,
             blame: Blame::default(),
+            lasting: Lasting::new(world.scenario.patience),
             batch_at: 0,
             unsent: Vec::new(),
             announced: 0,
@@ -168,6 +178,7 @@ impl Device {
             flows: (self.first_flow, self.flows),
             unsent: self.unsent,
             measured: self.measured,
+            withheld: self.advice.is_some().then(|| self.restraint.sum()),
         }
     }
 
@@ -212,6 +223,7 @@ impl Device {
     async fn serve(&mut self, mut link: Link, maximum: u16) -> bool {
         let begun = self.world.clock.now();
         self.window.limit(maximum);
+        self.lasting.begin(begun);
         if self.advice.is_some() {
             let topics = follow::topics(PREFIX, &self.settings.name, &self.client);
             let filters = topics.each_ref().map(|topic| (topic.as_str(), 0));
@@ -222,15 +234,21 @@ impl Device {
         self.world.counts.devices.fetch_add(1, Relaxed);
         let end = self.converse(&mut link).await;
         self.world.counts.devices.fetch_sub(1, Relaxed);
-        self.announce_rate(0.0);
+        self.announce_rate(None);
         if self.advice.is_some() {
             self.world.counts.followers.fetch_sub(1, Relaxed);
         }
         self.settle_written(if link.is_written() { usize::MAX } else { link.written });
         self.blame.hold(self.world.clock.now());
         match end {
-            End::Wished => link.close().await,
-            End::Dropped => drop(link),
+            End::Wished => {
+                self.lasting.succeed();
+                link.close().await;
+            }
+            End::Dropped => {
+                self.lasting.succeed();
+                drop(link);
+            }
             End::Lost(error) => {
                 self.world.lost(&self.client, &error);
                 return backoff::has_lasted(&self.world.scenario.connect, self.world.clock.now() - begun);
@@ -263,8 +281,9 @@ impl Device {
                 link.output.extend_from_slice(&codec::PINGREQ);
                 ping = now + keep_alive;
             }
-            let due =
-                self.next_wake(link, wish.stage, now).min(if keep_alive > 0 { ping } else { Nanos::MAX });
+            let look = self.lasting.look(now, &self.world.counts);
+            let ping_at = if keep_alive > 0 { ping } else { Nanos::MAX };
+            let due = self.next_wake(link, wish.stage, now).min(ping_at).min(look);
             tokio::select! {
                 biased;
                 event = link.event(true) => match event.and_then(|_| self.handle(link)) {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::BufMut;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
+use crate::codec::reasons::in_words;
 use crate::codec::{self, Connack, Connect, Malformed, Packet, Version, kind};
 use crate::transport::{Route, Transport};
 
@@ -55,8 +56,10 @@ pub enum ConnectError {
     #[error("{0}")]
     Io(#[from] io::Error),
     /// The broker says so.
-    #[error("the target refused the connection with code {code:#04x}{}", reason.as_deref().map(|r| format!(": {r}")).unwrap_or_default())]
+    #[error("the target refused the connection with code {}{}", in_words(*version, *code), reason.as_deref().map(|r| format!(": {r}")).unwrap_or_default())]
     Refused {
+        /// The protocol, which decides what the code means.
+        version: Version,
         /// The return or reason code.
         code: u8,
         /// In words, if the broker gave any.
@@ -80,7 +83,8 @@ impl Link {
             codec::put_connect(connect, &mut link.output);
             let answer = link.wait_for(kind::CONNACK, codec::connack).await?;
             if answer.code != 0 {
-                return Err(ConnectError::Refused { code: answer.code, reason: answer.reason });
+                let (version, code, reason) = (connect.version, answer.code, answer.reason);
+                return Err(ConnectError::Refused { version, code, reason });
             }
             Ok((link, answer))
         };

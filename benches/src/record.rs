@@ -43,6 +43,10 @@ pub struct Run {
     pub drain_seconds: f64,
     /// Messages counted over the whole run.
     pub totals: Totals,
+    /// How often the broker said that it ends a connection, and why, by reason code (MQTT 5 only). These connections are
+    /// among the `disconnects` of the totals.
+    #[serde(default)]
+    pub farewells: Vec<Farewell>,
     /// Means over the measured part.
     pub rates: Rates,
     /// From the intended time of sending until a consumer takes the message, for those that were meant to be sent in the
@@ -54,6 +58,10 @@ pub struct Run {
     /// that it had waited until then.
     #[serde(default)]
     pub queue_wait: Latency,
+    /// What devices that follow did not send because they were told so; none without such devices. Their latency counts
+    /// from the time that they were told, so this belongs beside it.
+    #[serde(default)]
+    pub withheld: Option<Withheld>,
     /// What the run was like against what would have been right.
     #[serde(default)]
     pub control: Control,
@@ -163,6 +171,20 @@ pub struct Totals {
     pub disconnects: u64,
 }
 
+/// Connections that the broker ended with the same reason code.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Farewell {
+    /// The reason code of its DISCONNECT.
+    pub code: u8,
+    /// What the standard says that it means; empty if it says nothing.
+    pub meaning: String,
+    /// What the broker said about it the last time; empty if nothing.
+    #[serde(default)]
+    pub words: String,
+    /// How many connections.
+    pub count: u64,
+}
+
 /// Means over the measured part, in messages a second.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Rates {
@@ -216,8 +238,51 @@ pub struct Control {
     /// Seconds until the accepted rate is within 10% of the limit and stays there, the longest over all changes of the
     /// limit; none if it never was.
     pub settle: Option<f64>,
+    /// Whether it settled; none if it is not known what would be right.
+    #[serde(default)]
+    pub settled: Option<Settled>,
     /// How far the accepted rate swings after that around its mean, as a share of it.
     pub swing: Option<f64>,
+}
+
+/// Whether the accepted rate settled at what was right; the later ones are worse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Settled {
+    /// It did.
+    Settled,
+    /// There are too few windows to tell.
+    NotMeasurable,
+    /// It never did.
+    Never,
+}
+
+/// What devices that follow were talked out of sending, in the measured part and while they were connected.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Withheld {
+    /// Messages that they would have sent at their own rates.
+    pub wanted: f64,
+    /// Of these, messages that they were told not to send.
+    pub messages: f64,
+    /// Seconds for which they were connected, of all devices together.
+    pub connected: f64,
+    /// Of these, seconds with a rate below their own.
+    pub seconds: f64,
+}
+
+impl Withheld {
+    /// The share of what was wanted; 0 if nothing was.
+    pub fn share(&self) -> f64 {
+        if self.wanted > 0.0 { self.messages / self.wanted } else { 0.0 }
+    }
+
+    /// Adds what another one was talked out of.
+    pub fn add(&mut self, other: &Self) {
+        self.wanted += other.wanted;
+        self.messages += other.messages;
+        self.connected += other.connected;
+        self.seconds += other.seconds;
+    }
 }
 
 /// A point of the distribution.
@@ -315,6 +380,9 @@ pub struct ClassTotals {
     /// From the acknowledgement until a consumer begins with the message.
     #[serde(default)]
     pub queue_wait: Latency,
+    /// What its devices were talked out of sending; none if they do not follow.
+    #[serde(default)]
+    pub withheld: Option<Withheld>,
 }
 
 /// What a process used.

@@ -3,6 +3,7 @@
 mod drain;
 mod fleet;
 mod line;
+mod meter;
 mod owing;
 mod patience;
 mod sampler;
@@ -18,6 +19,7 @@ use std::time::Duration;
 use self::fleet::Fleet;
 use self::line::Progress;
 use self::owing::Owing;
+use self::patience::Forward;
 use self::sampler::Sampler;
 use self::setup::{probe, route, start_relay, what_it_did};
 use self::supply::Supply;
@@ -108,8 +110,7 @@ struct Experiment {
     relay: Option<Relay>,
     events: Vec<EventSettings>,
     progress: Progress,
-    /// The last time that anything went forward, and what was counted then.
-    forward: (Nanos, u64),
+    forward: Forward,
     next_sample: Nanos,
     connecting: bool,
 }
@@ -142,7 +143,7 @@ impl Experiment {
             sampler: Sampler::new(&world, target.pid),
             supply: Supply::default(),
             progress: Progress::new(&scenario.name, &target.broker.name),
-            forward: (world.clock.now(), 0),
+            forward: Forward { at: world.clock.now(), ..Forward::default() },
             next_sample: world.clock.now(),
             connecting: true,
             world,
@@ -182,6 +183,8 @@ impl Experiment {
         result.queue_wait = in_short(&together(&waits));
         result.percentiles = percentiles(&all);
         result.totals = totals;
+        result.withheld = verdict::withheld(done.iter());
+        result.farewells = verdict::farewells(&self.world);
         result.classes = classes;
         result.intervals = self.sampler.intervals;
         result.control = control(&self.supply, &self.world, result);
@@ -197,7 +200,7 @@ impl Experiment {
         self.connecting = false;
         let now = self.world.clock.now();
         self.fleet.devices_do(Stage::Active, now);
-        self.forward.0 = now;
+        self.forward.at = now;
         self.sample(false);
         let warm = now + (self.world.scenario.warmup * SECOND as f64) as Nanos;
         self.go_on(warm, target, false).await?;
@@ -282,9 +285,10 @@ impl Experiment {
                     return Err("there is no relay".to_owned());
                 }
                 (Action::RestartBroker, _, Some(peer)) => {
+                    self.sampler.look_at_broker();
                     peer.restart().await.map_err(|error| error.to_string())?;
                     target.pid = Some(peer.pid());
-                    self.sampler.set_broker(target.pid);
+                    self.sampler.follow_broker(target.pid);
                 }
                 (Action::RestartBroker, _, None) => {
                     return Err("a target that was not started here can't be restarted".to_owned());
@@ -312,6 +316,7 @@ fn control(supply: &Supply, world: &World, run: &Run) -> Control {
         mean_interval: gaps.map(|(mean, _)| mean),
         max_interval: gaps.map(|(_, longest)| longest),
         settle: settling.settle,
+        settled: settling.settled,
         swing: settling.swing,
         ..supply.control()
     }

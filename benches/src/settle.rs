@@ -1,6 +1,6 @@
 //! How soon and how steadily the accepted rate follows what would be right.
 
-use crate::record::Interval;
+use crate::record::{Interval, Settled};
 
 /// Within this share of the limit the rate is right.
 const NEAR: f64 = 0.1;
@@ -10,6 +10,9 @@ const SAME: f64 = 0.02;
 const WINDOW: f64 = 1.0;
 /// A limit that holds for less than this, in seconds, can't be judged.
 const SHORTEST: f64 = 3.0;
+/// Seconds that must not overlap and be left after the rate was last wrong: one right second is no settling, and the swing of
+/// one second is none.
+const ENOUGH: usize = 3;
 /// Rounding of times.
 const HAIR: f64 = 1e-6;
 
@@ -17,8 +20,10 @@ const HAIR: f64 = 1e-6;
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Settling {
     /// Seconds until the rate, as a mean over a second, is within 10% of the limit and stays there until the limit changes;
-    /// the longest over all limits. None if there is one at which it never was, or none that can be judged.
+    /// the longest over all limits. None if there is one at which it never was or for which that can't be told.
     pub settle: Option<f64>,
+    /// Why it is not known, if it is not; none if it is not known what would be right.
+    pub settled: Option<Settled>,
     /// Half of the distance between the highest and the lowest of these means after that, against the limit and as a share
     /// of what they are on average: the largest over all limits. Where the rate never settled it is that of the second half.
     pub swing: Option<f64>,
@@ -31,15 +36,14 @@ impl Settling {
             .iter()
             .filter(|one| one.t - one.length > -HAIR && one.t <= duration + HAIR && one.length > 0.0)
             .collect();
-        let mut all: Option<Self> = None;
-        for stretch in stretches(&measured) {
-            let one = judge(stretch);
-            all = Some(all.map_or(one, |all| Self {
-                settle: all.settle.zip(one.settle).map(|(a, b)| a.max(b)),
-                swing: all.swing.zip(one.swing).map(|(a, b)| a.max(b)),
-            }));
-        }
-        all.unwrap_or_default()
+        let unknown = measured.iter().all(|one| one.limit.is_none());
+        let nothing = Self { settled: (!unknown).then_some(Settled::NotMeasurable), ..Self::default() };
+        let worst = |all: Self, one: Self| Self {
+            settle: all.settle.zip(one.settle).map(|(a, b)| a.max(b)),
+            settled: all.settled.max(one.settled),
+            swing: all.swing.zip(one.swing).map(|(a, b)| a.max(b)),
+        };
+        stretches(&measured).map(judge).reduce(worst).unwrap_or(nothing)
     }
 }
 
@@ -59,16 +63,34 @@ fn judge(stretch: &[&Interval]) -> Settling {
     let length: f64 = stretch.iter().map(|one| one.length).sum();
     let means = means(stretch);
     let wrong = means.iter().rposition(|mean| (mean.ratio - 1.0).abs() > NEAR);
-    let settled = match wrong {
-        None => Some(0.0),
-        Some(last) => means.get(last + 1).map(|mean| mean.since),
+    let right = &means[wrong.map_or(0, |last| last + 1)..];
+    if are_enough(right) {
+        let settle = right.first().map(|mean| mean.since);
+        return Settling { settle, settled: Some(Settled::Settled), swing: swing(right) };
+    }
+    // As much of the end as can be judged, and half of it if that is more.
+    let from = (length / 2.0).min(length - ENOUGH as f64 * WINDOW);
+    let last = &means[means.partition_point(|mean| mean.since < from - HAIR)..];
+    let settled = if are_enough(last) && right.is_empty() { Settled::Never } else { Settled::NotMeasurable };
+    Settling { settle: None, settled: Some(settled), swing: are_enough(last).then(|| swing(last)).flatten() }
+}
+
+/// Whether these means tell anything about a rate that stays.
+fn are_enough(means: &[Mean]) -> bool {
+    let spread = match means {
+        [first, .., last] => last.since - first.since,
+        _ => 0.0,
     };
-    let from = settled.unwrap_or(length / 2.0);
-    let after = || means.iter().filter(|mean| mean.since >= from - HAIR).map(|mean| mean.ratio);
+    means.len() >= ENOUGH && spread >= (ENOUGH - 1) as f64 * WINDOW - HAIR
+}
+
+/// Half of the distance between the highest and the lowest, as a share of the average; none if nothing was accepted.
+fn swing(means: &[Mean]) -> Option<f64> {
+    let ratios = || means.iter().map(|mean| mean.ratio);
     let (low, high) =
-        after().fold((f64::MAX, 0.0f64), |(low, high), ratio| (low.min(ratio), high.max(ratio)));
-    let mean = after().sum::<f64>() / after().count().max(1) as f64;
-    Settling { settle: settled, swing: (mean > 0.0).then(|| (high - low) / 2.0 / mean) }
+        ratios().fold((f64::MAX, 0.0f64), |(low, high), ratio| (low.min(ratio), high.max(ratio)));
+    let mean = ratios().sum::<f64>() / means.len().max(1) as f64;
+    (mean > 0.0).then(|| (high - low) / 2.0 / mean)
 }
 
 /// The rate over a second.
@@ -129,7 +151,8 @@ mod tests {
 
     #[test]
     fn a_rate_that_is_right_from_the_start_has_settled_at_once() {
-        assert_eq!(of(constant(50, 100.0, 20)), Settling { settle: Some(0.0), swing: Some(0.0) });
+        let settled = Some(Settled::Settled);
+        assert_eq!(of(constant(50, 100.0, 20)), Settling { settle: Some(0.0), settled, swing: Some(0.0) });
     }
 
     #[test]
@@ -146,8 +169,31 @@ mod tests {
     fn a_rate_that_never_settles_is_not_known_to_but_swings() {
         let wild = (0..20).map(|at| (if at / 4 % 2 == 0 { 80 } else { 20 }, 100.0));
         let found = of(wild);
-        assert_eq!(found.settle, None);
+        assert_eq!((found.settle, found.settled), (None, Some(Settled::Never)));
         assert!((0.5..0.7).contains(&found.swing.unwrap()), "{found:?}");
+    }
+
+    #[test]
+    fn a_single_window_is_no_proof() {
+        // Wrong until the last second, or the last two: whether it stays is not known.
+        for right in [2, 4] {
+            let late = [constant(100, 100.0, 20 - right), constant(50, 100.0, right)].concat();
+            let found = of(late);
+            assert_eq!((found.settle, found.settled), (None, Some(Settled::NotMeasurable)), "{right}");
+            assert!(found.swing.unwrap() > 0.1, "not the swing of one second: {found:?}");
+        }
+        // Three seconds are enough, and the two before belong to what was wrong.
+        let late = [constant(100, 100.0, 14), constant(50, 100.0, 6)].concat();
+        assert_eq!(of(late).settle, Some(7.0));
+        // A limit that does not last, and intervals that are too long to see anything.
+        let short = Settling { settled: Some(Settled::NotMeasurable), ..Settling::default() };
+        assert_eq!(of(constant(50, 100.0, 5)), short);
+        let long = Interval { length: 2.0, accepted: 200, limit: Some(100.0), ..Interval::default() };
+        let coarse: Vec<Interval> = [2.0, 4.0].map(|t| Interval { t, ..long }).to_vec();
+        assert_eq!(Settling::of(&coarse, 4.0), short);
+        // One limit at which it can't be told spoils the answer for all.
+        let both = [constant(50, 100.0, 10), constant(100, 300.0, 8), constant(150, 300.0, 2)].concat();
+        assert_eq!(of(both).settle, None);
     }
 
     #[test]

@@ -30,6 +30,10 @@ pub struct Counts {
     pub connects: AtomicU64,
     pub failed_connects: AtomicU64,
     pub disconnects: AtomicU64,
+    /// Messages that were answered, or given to a connection that has lasted: QoS 0 is taken by any socket.
+    pub taken: AtomicU64,
+    /// Connections that lasted though nothing had come of their client's last one.
+    pub lasting: AtomicU64,
     /// Consumers that were granted less than they asked for.
     pub downgraded: AtomicU64,
     /// Devices connected now.

@@ -1,10 +1,10 @@
 //! What all devices and consumers of a run share.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -13,14 +13,16 @@ use tokio::sync::Semaphore;
 use tokio::sync::watch;
 
 use crate::acks::Acks;
-use crate::check::{Resent, Sent, Stream, matches};
+use crate::check::{Resent, Sent, Stream};
 use crate::clock::{Clock, Nanos, SECOND};
-use crate::codec::{Connack, Connect, Version};
+use crate::codec::reasons::{self, Disconnect};
+use crate::codec::{Connack, Connect, Malformed, Packet, Version};
 use crate::gaps::Gaps;
 use crate::link::{ConnectError, Limits, Link};
 use crate::scaler::Told;
 use crate::scenario::Scenario;
 use crate::stats::{Counts, Latencies};
+use crate::topic::filter_matches;
 use crate::transport::Route;
 
 /// What a client is to do.
@@ -105,6 +107,18 @@ pub struct Recipient {
     pub always_there: AtomicBool,
     /// Whether it is meant to be there now.
     pub wanted: AtomicBool,
+    /// Whether the broker keeps messages for it while nobody is connected.
+    pub persistent: bool,
+    /// Consumers of it that are subscribed now.
+    pub members: AtomicU32,
+}
+
+impl Recipient {
+    /// It is meant to be there now, or not to be.
+    pub fn want(&self, wanted: bool) {
+        self.wanted.store(wanted, Relaxed);
+        self.always_there.fetch_and(wanted, Relaxed);
+    }
 }
 
 /// What all devices and consumers share.
@@ -137,6 +151,8 @@ pub struct World {
     pub flows: Vec<Flow>,
     /// All streams.
     pub recipients: Vec<Recipient>,
+    /// How many of them nobody is subscribed for, so that nothing is owed to them.
+    absent: AtomicU32,
     /// What consumers of each kind wait for.
     pub ledgers: Vec<Ledger>,
     /// When the measured part began; the far future before.
@@ -145,8 +161,12 @@ pub struct World {
     pub measured_until: AtomicU64,
     /// Whether consumers take what is left without processing it.
     pub draining: AtomicBool,
+    /// Whether everything is counted: who leaves now leaves messages to others, and they are not to be counted twice.
+    pub over: AtomicBool,
     /// The last thing that went wrong with a connection.
     pub trouble: Mutex<Option<String>>,
+    /// By reason code: how often the target said why it ends a connection, and its words the last time.
+    pub farewells: Mutex<BTreeMap<u8, (u64, String)>>,
     /// What makes going on pointless.
     pub fatal: Mutex<Option<String>>,
     /// The first subscription that was granted less than it asked for.
@@ -173,12 +193,15 @@ impl World {
             sent: Sent::new(flows.len()),
             resent: Resent::default(),
             flows,
+            absent: AtomicU32::new(recipients.iter().filter(|one| !one.persistent).count() as u32),
             recipients,
             ledgers: scenario.consumers.iter().map(|_| Ledger::default()).collect(),
             measured_from: AtomicU64::new(Nanos::MAX),
             measured_until: AtomicU64::new(Nanos::MAX),
             draining: AtomicBool::new(false),
+            over: AtomicBool::new(false),
             trouble: Mutex::new(None),
+            farewells: Mutex::default(),
             fatal: Mutex::new(None),
             downgrade: Mutex::new(None),
             phase: Mutex::new(Phase::Idle),
@@ -234,9 +257,33 @@ impl World {
         self.counts.disconnects.fetch_add(1, Relaxed);
         let words = match error.kind() {
             io::ErrorKind::UnexpectedEof => "the target closed the connection".to_owned(),
+            // What it had not read then makes the kernel say so less politely.
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+                format!("the target closed the connection ({error})")
+            }
             _ => error.to_string(),
         };
         *self.trouble.lock() = Some(format!("{client}: {words}"));
+    }
+
+    /// Takes in the target's DISCONNECT; what it says is why the connection is lost.
+    pub fn dismissed(&self, packet: &Packet<'_>, version: Version) -> io::Error {
+        if version == Version::V311 {
+            return io::Error::other(
+                "the target ended the connection with a packet that only clients may send",
+            );
+        }
+        let Ok(Disconnect { code, words }) = reasons::disconnect(packet) else {
+            return io::Error::other(Malformed);
+        };
+        let words = words.unwrap_or_default();
+        let more = if words.is_empty() { String::new() } else { format!(": {words}") };
+        let mut farewells = self.farewells.lock();
+        let (count, last) = farewells.entry(code).or_default();
+        *count += 1;
+        *last = words;
+        let reason = reasons::in_words(version, code);
+        io::Error::other(format!("the target ended the connection with reason {reason}{more}"))
     }
 
     /// The measured part; empty before it began.
@@ -254,6 +301,43 @@ impl World {
     pub fn time_of(&self, share: f64) -> Nanos {
         let from = self.measured_from.load(Relaxed);
         from.saturating_add((share * self.scenario.duration * SECOND as f64) as Nanos)
+    }
+
+    /// A consumer has subscribed for a stream.
+    pub fn join(&self, recipient: usize) {
+        let recipient = &self.recipients[recipient];
+        if recipient.members.fetch_add(1, Relaxed) == 0 && !recipient.persistent {
+            self.absent.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// A consumer is not subscribed any more, or only its session is: if it was the last one and there is none, nothing is
+    /// owed to the stream until somebody comes back.
+    pub fn leave(&self, recipient: usize, unsubscribed: bool) {
+        let recipient = &self.recipients[recipient];
+        if recipient.members.fetch_sub(1, Relaxed) > 1 {
+            return;
+        }
+        if !recipient.persistent {
+            self.absent.fetch_add(1, Relaxed);
+        }
+        if (unsubscribed || !recipient.persistent) && !self.over.load(Relaxed) {
+            recipient.always_there.store(false, Relaxed);
+            recipient.stream.lock().be_away();
+        }
+    }
+
+    /// A message of a flow was accepted: it is owed to those who are there.
+    pub fn owe(&self, flow: &Flow) {
+        let add = |set: u16, count: u32| {
+            self.ledgers[usize::from(set)].owed.fetch_add(u64::from(count), Relaxed);
+        };
+        if self.absent.load(Relaxed) == 0 {
+            return flow.owed.iter().for_each(|(set, count)| add(*set, *count));
+        }
+        let there = |one: &&Recipient| one.persistent || one.members.load(Relaxed) > 0;
+        let streams = flow.streams.iter().map(|stream| &self.recipients[*stream as usize]);
+        streams.filter(there).for_each(|recipient| add(recipient.set, 1));
     }
 
     /// What waits for all consumers together.
@@ -302,6 +386,8 @@ fn recipients(scenario: &Scenario) -> Vec<Recipient> {
                 filter: consumers.filter_of(index),
                 always_there: AtomicBool::new(true),
                 wanted: AtomicBool::new(true),
+                persistent: consumers.persistent,
+                members: AtomicU32::new(0),
             });
         }
     }
@@ -324,7 +410,7 @@ fn flows(scenario: &Scenario, recipients: &[Recipient]) -> Vec<Flow> {
             for turn in 0..settings.topics {
                 let topic = settings.topic_of(device, turn);
                 let mut streams = exact.get(topic.as_str()).cloned().unwrap_or_default();
-                let is_match = |index: &&u32| matches(&recipients[**index as usize].filter, &topic);
+                let is_match = |index: &&u32| filter_matches(&recipients[**index as usize].filter, &topic);
                 streams.extend(wild.iter().filter(is_match));
                 streams.sort_unstable();
                 let owed = owed(&streams, recipients);

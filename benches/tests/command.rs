@@ -1,9 +1,10 @@
 //! The command itself, with brokers that it starts.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod common;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::Once;
 
 use tidegate_bench::record::{Comparison, Run};
 
@@ -11,17 +12,8 @@ const BENCH: &str = env!("CARGO_BIN_EXE_tidegate-bench");
 
 /// The gateway's program, built if it is not there.
 fn tidegate() -> PathBuf {
-    static BUILD: Once = Once::new();
-    let program = Path::new(BENCH).with_file_name("tidegate");
-    BUILD.call_once(|| {
-        if !program.is_file() {
-            let cargo = std::env::var("CARGO").unwrap_or("cargo".to_owned());
-            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-            let built = Command::new(cargo).args(["build", "-p", "tidegate"]).current_dir(folder).status();
-            assert!(built.unwrap().success());
-        }
-    });
-    program
+    common::build_tidegate();
+    Path::new(BENCH).with_file_name("tidegate")
 }
 
 fn bench(arguments: &[&str]) -> Output {

@@ -3,21 +3,11 @@
 
 mod common;
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use common::{gateway, run_against};
-use tidegate_bench::codec;
-use tidegate_bench::record::{NoteKind, Run};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::broadcast;
-
-/// The notes of a kind, as one text.
-fn notes(run: &Run, kind: NoteKind) -> String {
-    let mine = run.notes.iter().filter(|note| note.kind == kind);
-    mine.map(|note| note.text.as_str()).collect::<Vec<_>>().join("\n")
-}
+use common::shouter::shouter;
+use common::{gateway, notes, run_against};
+use tidegate_bench::record::NoteKind;
 
 /// A stall from the middle of the measured part to its end, on one side of the broker.
 fn stall(side: &str, qos: u8) -> String {
@@ -65,8 +55,10 @@ async fn a_stall_that_lasts_to_the_end_is_in_the_latencies() {
             assert!((50..=120).contains(&totals.outstanding), "{totals:?}");
             assert!(told.contains(&format!("{} messages were due", totals.unsent)), "{told}");
         } else {
-            assert_eq!(totals.unsent, 0, "{side}, qos {qos}: {totals:?}");
-            assert!((200..=450).contains(&totals.outstanding), "{side}, qos {qos}: {totals:?}");
+            // A gateway whose consumer takes nothing may make publishers wait: then some are not even sent.
+            assert!(qos == 1 || totals.unsent == 0, "{side}, qos {qos}: {totals:?}");
+            let late = totals.unsent + totals.outstanding;
+            assert!((200..=650).contains(&late), "{side}, qos {qos}: {totals:?}");
         }
         assert!(told.contains(&format!("{} deliveries", totals.outstanding)), "{told}");
         let told = notes(&run, NoteKind::Check);
@@ -157,11 +149,10 @@ async fn giving_up_after_a_silence_is_told_with_what_was_owed() {
     let run = run_against(gateway().await, &text).await;
     let told = notes(&run, NoteKind::Check);
     let owed = run.intervals.last().unwrap().waiting;
-    assert!(owed > 300, "{told}");
-    assert!(
-        told.contains(&format!("{owed} deliveries were still owed and 0 messages not acknowledged")),
-        "{told}"
-    );
+    // How much the gateway accepts before it makes publishers wait is its own business.
+    assert!(owed > 50, "{told}");
+    assert!(told.contains(&format!("{owed} deliveries were still owed and ")), "{told}");
+    assert!(told.contains(" messages not acknowledged; what would have come later counts as lost"), "{told}");
     assert!(told.contains("nothing came for the last"), "{told}");
 }
 
@@ -193,50 +184,6 @@ async fn who_has_nothing_to_do_is_not_accused() {
     let run = run_against(gateway().await, &text).await;
     assert_eq!(run.error, None);
     assert!(run.totals.delivered > 0);
-}
-
-/// A target that gives every message (QoS 0) to everybody who has subscribed to anything, with a pause after
-/// each.
-async fn shouter(pause: Duration) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let (all, _) = broadcast::channel::<Vec<u8>>(10_000);
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(shout(stream, all.clone(), pause));
-        }
-    });
-    address
-}
-
-async fn shout(mut stream: TcpStream, all: broadcast::Sender<Vec<u8>>, pause: Duration) {
-    let (mut input, mut heard, mut subscribed) = (Vec::new(), all.subscribe(), false);
-    loop {
-        let mut output = Vec::new();
-        tokio::select! {
-            size = stream.read_buf(&mut input) => if !matches!(size, Ok(size) if size > 0) { return },
-            Ok(message) = heard.recv() => if subscribed {
-                output = message;
-                tokio::time::sleep(pause).await;
-            },
-        }
-        while let Ok(Some(packet)) = codec::packet(&input) {
-            let size = packet.size;
-            match packet.first >> 4 {
-                1 => output.extend([0x20, 2, 0, 0]),
-                3 => drop(all.send(input[..size].to_vec())),
-                8 => {
-                    subscribed = true;
-                    output.extend([0x90, 3, packet.body[0], packet.body[1], 0]);
-                }
-                _ => {}
-            }
-            input.drain(..size);
-        }
-        if stream.write_all(&output).await.is_err() {
-            return;
-        }
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -291,5 +238,5 @@ async fn what_was_still_coming_at_the_end_of_the_wait_is_not_called_lost() {
     assert!(told.contains("counts as undelivered, not as lost"), "{told}");
     // Silence is another matter, however short the wait.
     let run = run_against(gateway().await, &stall("consumers", 1)).await;
-    assert!(run.totals.lost > 100 && run.totals.undelivered == 0, "{:?}", run.totals);
+    assert!(run.totals.lost > 50 && run.totals.undelivered == 0, "{:?}", run.totals);
 }

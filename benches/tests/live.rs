@@ -44,6 +44,15 @@ async fn a_broker_that_is_restarted_is_found_again() {
     let late: u64 = result.intervals.iter().filter(|i| i.t > 3.0).map(|i| i.delivered).sum();
     assert!(late > 0, "it goes on afterwards: {totals:?}");
     assert_eq!((totals.duplicates, totals.unsent), (0, 0), "{totals:?}");
+    // Time and memory are those of both processes: what the whole used is what its intervals used.
+    let (used, end) = (result.broker_use.unwrap(), result.duration + 1e-6);
+    let measured = || result.intervals.iter().filter(|one| one.t - one.length > -1e-6 && one.t <= end);
+    let summed: f64 = measured().map(|one| one.broker_cpu.unwrap() * one.length).sum();
+    assert!((summed - used.cpu * result.duration).abs() < 1e-3, "{summed} {used:?} {}", result.duration);
+    assert!(summed > 0.0 && used.rss > 1_000_000, "{summed} {used:?}");
+    assert!(
+        measured().filter(|one| one.t > 3.0).all(|one| one.broker_rss.is_some_and(|rss| rss > 1_000_000))
+    );
     assert!(
         result.notes.iter().any(|note| note.text.contains("not there all the time")),
         "{:?}",

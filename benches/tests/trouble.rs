@@ -4,6 +4,7 @@
 mod common;
 
 use common::{Whim, gateway, moody, run_against};
+use tidegate_bench::report::{run_html, run_markdown};
 use tidegate_bench::scenario::{BUILT_IN, Scenario};
 
 const SCENARIO: &str = r#"
@@ -58,6 +59,42 @@ async fn a_target_that_closes_half_way() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_target_that_takes_every_connection_and_closes_it() {
+    let consumers = "[[consumers]]\ninstances = 1\nfilter = \"trouble/#\"\n";
+    for (whim, qos, consumers) in [
+        (Whim::HangUp, "qos = 1", ""),
+        (Whim::HangUp, "qos = 0", ""),
+        (Whim::HangUp, "qos = 1", consumers),
+        (Whim::HangUpLater, "qos = 1", consumers),
+        (Whim::HangUpLater, "qos = 0", ""),
+    ] {
+        let text = SCENARIO.replace("qos = 1", qos);
+        let result = run_against(moody(whim, 0).await, &format!("{text}\n{consumers}")).await;
+        let error = result.error.as_deref().unwrap_or("it was not cut short");
+        assert!(error.contains("closed its connections"), "{whim:?}, {qos}: {error}");
+        assert!(error.contains("the target closed the connection"), "{whim:?}, {qos}: {error}");
+        let totals = &result.totals;
+        assert!(totals.disconnects > 0 && totals.connects > 0, "what was seen is kept: {totals:?}");
+        assert!(result.duration < 29.0 && totals.connects < 1000, "it is not attacked: {totals:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_target_that_refuses_connections() {
+    let result = run_against(moody(Whim::Deny, 0).await, SCENARIO).await;
+    let error = result.error.unwrap();
+    let expected = "the target refused the connection with code 0x05 (not authorised)";
+    assert!(error.contains("cannot connect to") && error.contains(expected), "{error}");
+    assert_eq!(result.totals.connects, 0);
+    // One that has second thoughts.
+    let result = run_against(moody(Whim::Deny, 200).await, SCENARIO).await;
+    let error = result.error.unwrap();
+    assert!(error.contains(expected), "{error}");
+    assert!(result.totals.accepted >= 150 && result.totals.failed_connects > 0, "{:?}", result.totals);
+    assert!(!result.intervals.is_empty() && result.duration < 29.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_target_that_stops_reading_half_way() {
     for qos in ["qos = 1", "qos = 0\npayload = 10000"] {
         let text = SCENARIO.replace("qos = 1", qos);
@@ -103,6 +140,37 @@ async fn a_target_that_confirms_what_nobody_asked_for() {
     assert_eq!(result.error, None);
     let seen: Vec<u32> = result.intervals.iter().map(|interval| interval.consumers).collect();
     assert!(seen.iter().all(|count| *count == 2), "{seen:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_target_that_says_why_it_ends_connections() {
+    let (address, used) = common::dismisser::dismisser(&[0x97, 0x8B, 0x97, 0x98, 0x97, 0x00]).await;
+    let text = SCENARIO.replace("duration = 30.0", "version = \"5\"\nduration = 3.0");
+    let result = run_against(address, &text).await;
+    assert_eq!(result.error, None);
+    let told: Vec<(u8, u64)> = result.farewells.iter().map(|one| (one.code, one.count)).collect();
+    assert_eq!(told, used.lock().clone().into_iter().collect::<Vec<_>>());
+    assert_eq!(told, [(0x00, 1), (0x8B, 1), (0x97, 3), (0x98, 1)]);
+    assert_eq!(result.totals.disconnects, 6, "{:?}", result.totals);
+    let quota = &result.farewells[2];
+    assert_eq!((quota.meaning.as_str(), quota.words.as_str()), ("quota exceeded", "no"));
+    let json = serde_json::to_value(&result).unwrap();
+    assert_eq!(json["farewells"][2]["count"], 3);
+    assert!(
+        result.notes.iter().any(|note| note.text.contains("6 connections were lost")),
+        "{:?}",
+        result.notes
+    );
+    let words = "1 with 0x00 no reason given, 1 with 0x8b shutting down, 3 with 0x97 quota exceeded, \
+                 1 with 0x98 ended by its operator";
+    for report in [run_markdown(&result), run_html(&result)] {
+        assert!(
+            report.contains(&format!("6 connections broken (the broker's reasons: {words})"))
+                || report.contains(&format!("6 connections broken (the broker&#39;s reasons: {words})")),
+            "{report}"
+        );
+        assert!(report.contains("Connections ended by the broker"), "{report}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

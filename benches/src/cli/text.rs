@@ -41,6 +41,9 @@ fn lines(text: &mut String, run: &Run) -> std::fmt::Result {
             "queueing    mean {mean} ms, p50 {p50} ms, p99 {p99} ms, max {max} ms (from the acknowledgement to processing)"
         )?;
     }
+    if let Some(withheld) = &run.withheld {
+        writeln!(text, "withheld    {}", words::restraint(withheld))?;
+    }
     control(text, run)?;
     classes(text, run)?;
     writeln!(
@@ -62,6 +65,11 @@ fn lines(text: &mut String, run: &Run) -> std::fmt::Result {
         totals.outstanding,
         totals.disconnects
     )?;
+    writeln!(text, "afterwards  delivered {}", words::drain(run))?;
+    if !run.farewells.is_empty() {
+        let reasons: Vec<String> = run.farewells.iter().map(words::reason).collect();
+        writeln!(text, "ended       by the broker: {}", reasons.join(", "))?;
+    }
     if let Some(used) = &run.broker_use {
         writeln!(text, "broker      {:.2} processors, {:.0} MB", used.cpu, used.rss as f64 / 1e6)?;
     }
@@ -89,8 +97,11 @@ fn control(text: &mut String, run: &Run) -> std::fmt::Result {
         ("settled after", "settle"),
         ("swing", "swing"),
     ];
-    let known =
-        names.iter().filter_map(|(words, name)| Some(format!("{words} {}", precise(value(run, name)?))));
+    let said = |name: &str| {
+        let instead = words::instead(name, std::slice::from_ref(run)).map(str::to_owned);
+        value(run, name).map(precise).or(instead)
+    };
+    let known = names.iter().filter_map(|(words, name)| Some(format!("{words} {}", said(name)?)));
     let known: Vec<String> = known.collect();
     // Without a limit the rest says little.
     if run.control.limit.is_none() { Ok(()) } else { writeln!(text, "control     {}", known.join(", ")) }
@@ -128,13 +139,14 @@ pub(super) fn study(comparison: &Comparison) -> String {
 }
 
 /// Figures that are worth a column if they are known of anybody.
-const COLUMNS: [&str; 11] = [
+const COLUMNS: [&str; 12] = [
     "sent",
     "accepted",
     "delivered",
     "p50",
     "p99",
     "queue_wait_p99",
+    "withheld_share",
     "lost_share",
     "undelivered",
     "waiting",

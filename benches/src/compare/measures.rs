@@ -47,7 +47,7 @@ impl Measure {
 }
 
 /// All figures of a run as a whole.
-pub static MEASURES: [Measure; 37] = [
+pub static MEASURES: [Measure; 40] = [
     rate("sent", "sent", |run| Some(run.rates.sent)),
     rate("accepted", "accepted", |run| Some(run.rates.accepted)),
     rate("delivered", "delivered", |run| Some(run.rates.delivered)),
@@ -58,6 +58,10 @@ pub static MEASURES: [Measure; 37] = [
     latency("queue_wait_p50", "queueing delay p50", |run| known(&run.queue_wait, |it| it.p50)),
     latency("queue_wait_p99", "queueing delay p99", |run| known(&run.queue_wait, |it| it.p99)),
     latency("queue_wait_max", "queueing delay max", |run| known(&run.queue_wait, |it| it.max)),
+    count("withheld", "withheld as told", |run| run.withheld.map(|withheld| withheld.messages)),
+    less("withheld_share", "withheld of what devices that follow want", "%", |run| {
+        run.withheld.map(|withheld| 100.0 * withheld.share())
+    }),
     more("processed", "processed", "", |run| Some(processed(run))),
     more("processed_share", "processed of what was possible", "", |run| {
         ratio(processed(run), run.control.limit?)
@@ -89,6 +93,7 @@ pub static MEASURES: [Measure; 37] = [
     count("disconnects", "connections broken", |run| Some(run.totals.disconnects as f64)),
     count("failed_connects", "connection attempts failed", |run| Some(run.totals.failed_connects as f64)),
     less("connect", "connecting", "s", |run| Some(run.connect_seconds)),
+    count("drained", "delivered afterwards", |run| Some(drained(run) as f64)),
     less("drain", "waiting afterwards", "s", |run| Some(run.drain_seconds)),
     count("cpu", "processors used", |run| run.broker_use.map(|used| used.cpu)),
     less("rss", "memory", "MB", |run| run.broker_use.map(|used| used.rss as f64 / 1e6)),
@@ -98,7 +103,7 @@ pub static MEASURES: [Measure; 37] = [
 type OfClass = fn(&ClassTotals, &ClassTotals) -> Option<f64>;
 
 /// The figures of each class: the end of the name, what it is, its unit, which way is good.
-const CLASS_MEASURES: [(&str, &str, &str, Better, OfClass); 8] = [
+const CLASS_MEASURES: [(&str, &str, &str, Better, OfClass); 9] = [
     ("accepted", "accepted", "/s", Better::Higher, |class, _| Some(class.rate)),
     ("times", "accepted by a device, against the first class", "×", Better::Higher, |class, first| {
         ratio(of_a_device(class), of_a_device(first))
@@ -111,6 +116,9 @@ const CLASS_MEASURES: [(&str, &str, &str, Better, OfClass); 8] = [
         known(&class.queue_wait, |it| it.p99)
     }),
     ("lost", "messages lost", "", Better::Lower, |class, _| Some(class.lost as f64)),
+    ("withheld_share", "withheld as told", "%", Better::Lower, |class, _| {
+        class.withheld.map(|withheld| 100.0 * withheld.share())
+    }),
 ];
 
 /// All figures of these runs, those of each class included if there are several.
@@ -149,6 +157,12 @@ fn of_classes(names: &[&str]) -> Vec<Measure> {
         })
     };
     names.iter().enumerate().flat_map(of).collect()
+}
+
+/// First deliveries after the measured part.
+pub fn drained(run: &Run) -> u64 {
+    // Times are rounded.
+    run.intervals.iter().filter(|one| one.t > run.duration + 1e-6).map(|one| one.delivered).sum()
 }
 
 /// First deliveries in the measured part.

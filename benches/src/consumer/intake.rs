@@ -13,6 +13,7 @@ impl Consumer {
     pub(super) fn handle(&mut self, link: &mut Link, standing: &mut Standing) -> io::Result<()> {
         let version = self.version;
         let parting = self.world.clock.now() + PARTING;
+        let mut farewell = None;
         while let Some(packet) = link.packet()? {
             match packet.kind() {
                 kind::PUBLISH => self.receive(&packet)?,
@@ -26,10 +27,16 @@ impl Consumer {
                     self.be_granted(&codes)?;
                     *standing = Standing::Subscribed;
                     self.world.counts.consumers.fetch_add(1, Relaxed);
+                    self.world.join(self.recipient);
                 }
                 // One that nobody asked for means nothing.
                 kind::UNSUBACK if matches!(standing, Standing::Leaving { .. }) => {
                     *standing = Standing::Unsubscribed { until: parting };
+                }
+                // What came before it counts all the same.
+                kind::DISCONNECT => {
+                    farewell = Some(self.world.dismissed(&packet, version));
+                    break;
                 }
                 _ => {}
             }
@@ -41,7 +48,7 @@ impl Consumer {
             Some(worker) => worker.receive(self.items.drain(..), now),
             None => self.count(link),
         }
-        Ok(())
+        farewell.map_or(Ok(()), Err)
     }
 
     /// Takes in the answer to the subscription: one code, which says what was granted.
@@ -94,6 +101,9 @@ impl Consumer {
 
     /// Counts all items as delivered and acknowledges them; only what comes for the first time is a delivery.
     pub(super) fn count(&mut self, link: &mut Link) {
+        if self.world.over.load(Relaxed) {
+            self.items.clear();
+        }
         if self.items.is_empty() {
             return;
         }
@@ -106,6 +116,11 @@ impl Consumer {
                 continue;
             }
             let (flow, number) = (item.flow, item.number);
+            // With QoS 2 no other member may get what one was sent.
+            if item.qos == 1 && self.settings.group.is_some() {
+                // Once an identifier is in use again the broker has heard of the message that had it before.
+                self.unsettled.insert(item.id, (flow, number));
+            }
             let copies = || if item.again { u32::MAX } else { self.world.resent.of(flow, number) };
             if stream.take(&mut self.order, flow, number, copies) == Taken::First {
                 stream.last_new = stream.last_new.max(item.taken);
@@ -134,6 +149,9 @@ impl Consumer {
                 2 => codec::put_ack(kind::PUBREC, item.id, &mut link.output),
                 _ => {}
             }
+        }
+        if first > 0 {
+            self.lasting.succeed();
         }
         add(&self.world.counts.delivered, first);
         add(&self.world.counts.duplicates, duplicates);

@@ -132,23 +132,24 @@ impl Device {
             let first = self.random.uniform() * self.settings.spread / own;
             let due = now + (first * SECOND as f64) as Nanos;
             self.schedule = Some(Schedule { last: now, due });
-            self.announce_rate(own);
+            self.announce_rate(Some(own));
             return;
         };
         let Some(advice) = &self.advice else { return };
         let rate = advice.rate(own, now);
         if (rate * 1000.0) as u64 != self.announced {
-            self.announce_rate(rate);
+            self.announce_rate(Some(rate));
             let due = schedule.last.saturating_add((SECOND as f64 / rate.max(1e-9)) as Nanos);
             // Faster again: from now on, without a burst for the time that was slow.
             self.schedule = Some(Schedule { due: due.max(now.min(schedule.due)), ..schedule });
         }
     }
 
-    /// Keeps the sum of the rates of all devices that follow.
-    pub(super) fn announce_rate(&mut self, rate: f64) {
+    /// Keeps the sum of the rates of all devices that follow, and what they do not send; none if this one goes.
+    pub(super) fn announce_rate(&mut self, rate: Option<f64>) {
         if self.advice.is_some() {
-            let rate = (rate * 1000.0) as u64;
+            self.restraint.change(rate, self.world.clock.now(), &self.world.measured());
+            let rate = (rate.unwrap_or(0.0) * 1000.0) as u64;
             self.world.counts.followed.fetch_add(rate.wrapping_sub(self.announced), Relaxed);
             self.announced = rate;
         }

@@ -49,7 +49,7 @@ impl Device {
         if link.output.is_empty() {
             self.settle_written(usize::MAX);
         }
-        let (mut accepted, mut answered) = (0, 0);
+        let (mut accepted, mut answered, mut farewell) = (0, 0, None);
         let mut releases = std::mem::take(&mut self.window.releases);
         let version = self.version;
         let now = self.world.clock.now();
@@ -86,6 +86,11 @@ impl Device {
                         *self.world.phase.lock() = advice.phase();
                     }
                 }
+                // What came before it counts all the same.
+                kind::DISCONNECT => {
+                    farewell = Some(self.world.dismissed(&packet, version));
+                    break;
+                }
                 _ => {}
             }
         }
@@ -93,8 +98,12 @@ impl Device {
         releases.clear();
         self.window.releases = releases;
         add(&self.world.counts.in_flight, 0u64.wrapping_sub(answered));
+        if answered > 0 {
+            self.lasting.succeed();
+            add(&self.world.counts.taken, answered);
+        }
         self.count_accepted(accepted);
-        Ok(())
+        farewell.map_or(Ok(()), Err)
     }
 
     fn count_accepted(&mut self, count: u64) {
@@ -117,15 +126,16 @@ impl Device {
         }
         // Kept for its memory.
         self.unwritten = unwritten;
+        if self.lasting.has_lasted() {
+            add(&self.world.counts.taken, count);
+        }
         self.count_accepted(count);
     }
 
     fn accept(&mut self, turn: u32, number: u64) -> bool {
         let new = self.flows[turn as usize].accepted.insert(number);
         if new {
-            for (set, count) in &self.world.flows[(self.first_flow + turn) as usize].owed {
-                add(&self.world.ledgers[usize::from(*set)].owed, u64::from(*count));
-            }
+            self.world.owe(&self.world.flows[(self.first_flow + turn) as usize]);
         }
         new
     }

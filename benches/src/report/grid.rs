@@ -36,7 +36,13 @@ pub fn behind(part: &ScenarioComparison) -> String {
 /// What nobody knows, and what never happened, needs no row; but that nothing was lost is worth one.
 fn is_worth_a_row(part: &ScenarioComparison, measure: &Measure) -> bool {
     let mut known = part.brokers.iter().filter_map(|result| result.measures.get(measure.name.as_ref()));
-    known.any(|summary| summary.high != 0.0 || !words::is_counted(measure) || measure.name == "lost")
+    // Not to have settled is worth a row too.
+    let is_told = |result: &BrokerResult| {
+        let name = measure.name.as_ref();
+        !result.measures.contains_key(name) && words::instead(name, &result.runs).is_some()
+    };
+    part.brokers.iter().any(is_told)
+        || known.any(|summary| summary.high != 0.0 || !words::is_counted(measure) || measure.name == "lost")
 }
 
 fn cell(part: &ScenarioComparison, result: &BrokerResult, measure: &Measure) -> String {
@@ -44,7 +50,7 @@ fn cell(part: &ScenarioComparison, result: &BrokerResult, measure: &Measure) -> 
         let range = words::range(summary).map(|range| format!(" [{range}]")).unwrap_or_default();
         format!("{}{range}", words::median(measure, summary))
     });
-    let ours = ours.unwrap_or_else(|| "not known".to_owned());
+    let ours = ours.unwrap_or_else(|| words::unknown(measure, &result.runs).to_owned());
     match words::reference(part, &result.broker, measure) {
         Some(reference) => format!("{ours} ({reference})"),
         None => ours,

@@ -7,8 +7,19 @@ use crate::compare::{MEASURES, Measure};
 use crate::record::{BrokerResult, Comparison, Machine, Run, ScenarioComparison};
 
 /// Figures that are worth a column in a README; the HTML page has all.
-const COLUMNS: [&str; 10] =
-    ["accepted", "delivered", "p50", "p99", "queue_wait_p99", "lost", "undelivered", "waiting", "cpu", "rss"];
+const COLUMNS: [&str; 11] = [
+    "accepted",
+    "delivered",
+    "p50",
+    "p99",
+    "queue_wait_p99",
+    "withheld_share",
+    "lost",
+    "undelivered",
+    "waiting",
+    "cpu",
+    "rss",
+];
 
 /// A table of one run.
 pub fn run_markdown(run: &Run) -> String {
@@ -129,7 +140,7 @@ fn row(out: &mut String, result: &BrokerResult, columns: &[&Measure]) {
     put(out, format_args!("| {} |", plain(name.trim_end())));
     for measure in columns {
         let Some(summary) = result.measures.get(measure.name.as_ref()) else {
-            out.push_str(" not known |");
+            put(out, format_args!(" {} |", words::unknown(measure, &result.runs)));
             continue;
         };
         put(out, format_args!(" {}", words::median(measure, summary)));

@@ -137,7 +137,12 @@ fn backlog(result: &BrokerResult) -> String {
     if median("waiting") <= median("delivered") {
         return String::new();
     }
-    format!("<span class=\"bad\">{} waiting at the end</span>", words::figure(median("waiting")))
+    let is_drained = |run: &Run| run.totals.lost == 0 && run.totals.undelivered == 0 && run.error.is_none();
+    let drained = match result.runs.iter().all(is_drained) {
+        true => format!("drained in {}", words::duration(median("drain"))),
+        false => "not drained".to_owned(),
+    };
+    format!("<span class=\"bad\">{} waiting at the end, {drained}</span>", words::figure(median("waiting")))
 }
 
 /// What became of the messages, and what held the figures back.
@@ -210,7 +215,11 @@ fn figures(part: &ScenarioComparison) -> String {
     }
     out.push_str("</tr>\n");
     for measure in &measures_of(part.brokers.iter().flat_map(|result| &result.runs)) {
-        if part.brokers.iter().any(|result| result.measures.contains_key(measure.name.as_ref())) {
+        let name = measure.name.as_ref();
+        let is_told = |result: &BrokerResult| {
+            result.measures.contains_key(name) || words::instead(name, &result.runs).is_some()
+        };
+        if part.brokers.iter().any(is_told) {
             figures_row(&mut out, measure, part, first.measures.get(measure.name.as_ref()));
         }
     }
@@ -218,6 +227,9 @@ fn figures(part: &ScenarioComparison) -> String {
     if let Some(reference) = part.reference.as_ref().filter(|reference| !reference.about.is_empty()) {
         let (name, about) = (escape(&words::capital(&reference.name)), escape(&reference.about));
         put(&mut out, format_args!("<p class=\"remark\">{name}: {about}</p>\n"));
+    }
+    if part.brokers.iter().any(|result| words::withheld(&result.runs).is_some()) {
+        out.push_str("<p class=\"remark\">What devices were told not to send has no latency: beside the latency of devices that follow stands what was withheld.</p>\n");
     }
     if part.brokers.iter().any(|result| result.runs.iter().any(|run| run.totals.lost > 0)) {
         out.push_str("<p class=\"remark\">What is lost has no latency: a broker that loses the late messages looks faster than it is. What was due or on its way in the end counts with the time that it had waited.</p>\n");
@@ -246,7 +258,10 @@ fn figures_row(out: &mut String, measure: &Measure, part: &ScenarioComparison, f
     for (index, result) in part.brokers.iter().enumerate() {
         put(out, format_args!("<td data-of=\"{}\">", escape(&result.broker.label())));
         match result.measures.get(measure.name.as_ref()) {
-            None => out.push_str("<span class=\"cell\"><span>not known</span></span>"),
+            None => {
+                let why = words::unknown(measure, &result.runs);
+                put(out, format_args!("<span class=\"cell\"><span>{why}</span></span>"));
+            }
             Some(summary) => {
                 let first = first.filter(|_| index > 0);
                 let ground = words::Ground::of(&result.runs, &part.brokers[0].runs);

@@ -85,6 +85,7 @@ pub(super) fn rows(run: &Run) -> Vec<(&'static str, String)> {
         ("Foreign or unreadable", words::count(totals.foreign)),
         ("Refused with a reason", words::count(totals.refused)),
         ("Waiting at the end", words::count(waiting_at_end(run))),
+        ("Delivered afterwards", words::drain(run)),
         ("Due and not sent", words::count(totals.unsent)),
         ("Sent and not there in the end", words::count(totals.outstanding)),
     ];
@@ -98,8 +99,10 @@ pub(super) fn rows(run: &Run) -> Vec<(&'static str, String)> {
     if latency.count > 0 {
         rows.extend(shares.map(|(name, value)| (name, words::quantity(value, "ms"))));
     }
+    rows.extend(run.withheld.map(|withheld| ("Withheld as told", words::restraint(&withheld))));
     for (name, title) in CONTROL {
-        rows.extend(value(run, name).map(|value| (title, words::figure(value))));
+        let instead = words::instead(name, std::slice::from_ref(run)).map(str::to_owned);
+        rows.extend(value(run, name).map(words::figure).or(instead).map(|words| (title, words)));
     }
     let connections = format!(
         "{}, {} failed, {} broken, in {}",
@@ -109,6 +112,10 @@ pub(super) fn rows(run: &Run) -> Vec<(&'static str, String)> {
         words::duration(run.connect_seconds)
     );
     rows.push(("Connections", connections));
+    if !run.farewells.is_empty() {
+        let reasons = run.farewells.iter().map(words::reason).collect::<Vec<_>>();
+        rows.push(("Connections ended by the broker", reasons.join(", ")));
+    }
     rows.push(("Broker used", run.broker_use.as_ref().map_or_else(|| "not known".to_owned(), used)));
     rows.push(("Generator used", used(&run.generator_use)));
     rows

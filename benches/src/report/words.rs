@@ -1,7 +1,11 @@
 //! Figures and findings in words, the same in every kind of report.
 
-use crate::compare::{Better, Measure};
-use crate::record::{Broker, Missing, NoteKind, Run, ScenarioComparison, Summary, Totals};
+use std::collections::BTreeMap;
+
+use crate::compare::{Better, Measure, drained};
+use crate::record::{
+    Broker, Farewell, Missing, NoteKind, Run, ScenarioComparison, Settled, Summary, Totals, Withheld,
+};
 
 /// A whole number with its thousands apart.
 pub fn count(value: u64) -> String {
@@ -42,7 +46,7 @@ pub fn quantity(value: f64, unit: &str) -> String {
 }
 
 /// What is counted, and is best never seen.
-const COUNTED: [&str; 12] = [
+const COUNTED: [&str; 15] = [
     "lost",
     "lost_share",
     "undelivered",
@@ -55,6 +59,9 @@ const COUNTED: [&str; 12] = [
     "waiting",
     "disconnects",
     "failed_connects",
+    "withheld",
+    "withheld_share",
+    "drained",
 ];
 
 /// Whether it is one of those that are counted and best never seen.
@@ -84,6 +91,21 @@ pub fn reference(part: &ScenarioComparison, broker: &Broker, measure: &Measure) 
     Some(format!("{}: {}", reference.name, figure(value)))
 }
 
+/// What is said in place of a figure that should be there and is not; none if nobody should expect it.
+pub fn instead(name: &str, runs: &[Run]) -> Option<&'static str> {
+    let settled = runs.iter().filter_map(|run| run.control.settled).max()?;
+    match (name, settled) {
+        ("settle", Settled::Never) => Some("never"),
+        ("settle" | "swing", _) => Some("not measurable"),
+        _ => None,
+    }
+}
+
+/// What is said in place of a figure that is not there.
+pub fn unknown(measure: &Measure, runs: &[Run]) -> &'static str {
+    instead(&measure.name, runs).unwrap_or("not known")
+}
+
 /// From how many runs a figure is known, if not from all.
 pub fn known(measure: &Measure, runs: &[Run]) -> Option<String> {
     let known = runs.iter().filter_map(|run| measure.read(run)).count();
@@ -99,6 +121,8 @@ pub struct Ground {
     pub sound: bool,
     /// Neither broker lost anything, nor had anything left to deliver.
     pub lossless: bool,
+    /// Neither broker talked devices out of sending: what is not sent is never late.
+    pub unrestrained: bool,
 }
 
 impl Ground {
@@ -113,12 +137,13 @@ impl Ground {
             repeated: runs.len() > 1 && first.len() > 1,
             sound: all().all(sound),
             lossless: all().all(|run| run.totals.lost == 0 && run.totals.undelivered == 0),
+            unrestrained: withheld(runs).is_none() && withheld(first).is_none(),
         }
     }
 }
 
 /// How a broker's figure compares with the first broker's, in words that claim no more than the ranges allow. Where one
-/// of them lost messages, nobody is praised for the latency of the others.
+/// of them lost messages or let devices send less, nobody is praised for the latency of the others.
 pub fn comparison(
     measure: &Measure,
     summary: &Summary,
@@ -135,7 +160,7 @@ pub fn comparison(
     let judged = ground.repeated
         && ground.sound
         && JUDGED.contains(&measure.name.as_ref())
-        && (ground.lossless || measure.unit != "ms");
+        && (ground.lossless && ground.unrestrained || measure.unit != "ms");
     match ratio {
         Some(same) if same == "1×" => Some("the same".to_owned()),
         Some(ratio) if overlap && ground.repeated => Some(format!("{ratio}, ranges overlap")),
@@ -187,7 +212,7 @@ pub fn finding(runs: &[Run]) -> Finding {
     let totals = sum(runs);
     let cut = runs.iter().filter(|run| run.error.is_some()).count();
     let unchecked = runs.iter().flat_map(|run| &run.notes).any(|note| note.kind == NoteKind::Check);
-    let mut wrong = wrongs(&totals);
+    let mut wrong = wrongs(&totals, &farewells(runs));
     match runs {
         [Run { error: Some(error), .. }] => {
             wrong.push(format!("cut short ({})", error.trim_end_matches('.')))
@@ -208,17 +233,51 @@ pub fn finding(runs: &[Run]) -> Finding {
         0 => String::new(),
         refused => format!("; {} were refused with a reason", count(refused)),
     };
+    let held_back = withheld(runs).map(|share| format!("{} withheld", quantity(share, "%")));
+    let silence = match &held_back {
+        None => String::new(),
+        Some(share) => format!("; {share}: devices that follow were told to send less than they wanted"),
+    };
     let (good, short, long) = if runs.is_empty() {
         (false, "no result".to_owned(), "No run gave a result.".to_owned())
     } else if wrong.is_empty() && totals.sent == 0 && totals.expected == 0 {
-        (true, "nothing sent".to_owned(), format!("{behind}nothing was sent."))
+        // Not by design if somebody was told to be silent.
+        (held_back.is_none(), "nothing sent".to_owned(), format!("{behind}nothing was sent{silence}."))
     } else if wrong.is_empty() {
-        let long = format!("{behind}every accepted message was delivered once and in order{refused}.");
+        let long =
+            format!("{behind}every accepted message was delivered once and in order{refused}{silence}.");
         (true, "nothing lost".to_owned(), long)
     } else {
-        (false, short(&wrong, cut), format!("{behind}{}{refused}.", list(&wrong)))
+        (false, short(&wrong, cut), format!("{behind}{}{refused}{silence}.", list(&wrong)))
     };
+    let short = held_back.map_or(short.clone(), |share| format!("{short}, {share}"));
     Finding { good, short, long: capital(&long), limits: limits(runs) }
+}
+
+/// What devices were talked out of sending, in words.
+pub fn restraint(withheld: &Withheld) -> String {
+    format!(
+        "{} of {} messages that devices that follow wanted to send ({}), for {} of {}",
+        figure(withheld.messages),
+        figure(withheld.wanted),
+        quantity(100.0 * withheld.share(), "%"),
+        duration(withheld.seconds),
+        duration(withheld.connected)
+    )
+}
+
+/// What was delivered after the measured part, and whether that was all.
+pub fn drain(run: &Run) -> String {
+    let all = run.totals.lost == 0 && run.totals.undelivered == 0;
+    let rest = if all { "" } else { ", and not all of it" };
+    format!("{} in {}{rest}", count(drained(run)), duration(run.drain_seconds))
+}
+
+/// The share of what devices that follow wanted to send and were told not to, in percent; none if it is not worth a word.
+pub fn withheld(runs: &[Run]) -> Option<f64> {
+    let mut sum = Withheld::default();
+    runs.iter().filter_map(|run| run.withheld).for_each(|one| sum.add(&one));
+    Some(100.0 * sum.share()).filter(|share| *share >= 1.0)
 }
 
 /// In how many runs the generator or the machine was the limit.
@@ -304,8 +363,25 @@ fn sum(runs: &[Run]) -> Totals {
     sum
 }
 
+/// Why brokers said that they end connections, in brackets.
+fn farewells(runs: &[Run]) -> String {
+    let mut all: BTreeMap<u8, Farewell> = BTreeMap::new();
+    for farewell in runs.iter().flat_map(|run| &run.farewells) {
+        let known = all.entry(farewell.code).or_insert_with(|| Farewell { count: 0, ..farewell.clone() });
+        known.count = known.count.saturating_add(farewell.count);
+    }
+    let words: Vec<String> = all.values().map(reason).collect();
+    if words.is_empty() { words.concat() } else { format!(" (the broker's reasons: {})", words.join(", ")) }
+}
+
+/// How often a broker ended connections for one reason, such as `3 with 0x97 quota exceeded`.
+pub fn reason(farewell: &Farewell) -> String {
+    let Farewell { code, meaning, count: times, .. } = farewell;
+    format!("{} with {code:#04x} {meaning}", count(*times)).trim_end().to_owned()
+}
+
 /// Everything that went wrong, the worst first.
-fn wrongs(totals: &Totals) -> Vec<String> {
+fn wrongs(totals: &Totals, farewells: &str) -> Vec<String> {
     let of = |part: u64, whole: u64| {
         let share = 100.0 * part as f64 / whole.max(1) as f64;
         format!("{} ({} of {})", quantity(share, "%"), count(part), count(whole))
@@ -317,7 +393,7 @@ fn wrongs(totals: &Totals) -> Vec<String> {
         some(totals.duplicates, "duplicates"),
         some(totals.out_of_order, "out of order"),
         some(totals.foreign, "foreign or unreadable"),
-        some(totals.disconnects, "connections broken"),
+        some(totals.disconnects, "connections broken").map(|words| format!("{words}{farewells}")),
         some(totals.failed_connects, "connection attempts failed"),
     ];
     lost.into_iter().chain(others.into_iter().flatten()).collect()
@@ -412,7 +488,7 @@ mod tests {
             let measure = MEASURES.iter().find(|measure| measure.name == name);
             measure
                 .and_then(|measure| {
-                    let ground = Ground { repeated: true, sound: true, lossless };
+                    let ground = Ground { repeated: true, sound: true, lossless, unrestrained: true };
                     comparison(measure, other, Some(&first), ground)
                 })
                 .unwrap_or_default()
@@ -427,7 +503,7 @@ mod tests {
         }
         assert_eq!(of("delivered", &summary(50.0, 80.0, 95.0, Some(0.8)), true), "0.8×, ranges overlap");
         assert_eq!(of("delivered", &summary(95.0, 100.0, 120.0, Some(1.0)), true), "the same");
-        let once = Ground { repeated: false, sound: true, lossless: true };
+        let once = Ground { repeated: false, sound: true, lossless: true, unrestrained: true };
         let delivered = MEASURES.iter().find(|measure| measure.name == "delivered");
         let found = delivered.and_then(|measure| comparison(measure, &slower, Some(&first), once));
         assert_eq!(found.as_deref(), Some("0.5×"), "one run proves nothing");
@@ -466,6 +542,28 @@ mod tests {
     }
 
     #[test]
+    fn who_tells_everybody_to_be_silent_does_not_look_good() {
+        let withheld = Withheld { wanted: 200.0, messages: 150.0, connected: 9.0, seconds: 8.0 };
+        let quiet = Run { withheld: Some(withheld), ..run(0, 0) };
+        let found = finding(std::slice::from_ref(&quiet));
+        assert_eq!(found.short, "nothing lost, 75% withheld");
+        assert!(found.long.contains("75% withheld: devices that follow were told to send less"), "{found:?}");
+        let silent = Run { withheld: Some(withheld), ..Run::default() };
+        let found = finding(std::slice::from_ref(&silent));
+        assert_eq!((found.good, found.short.as_str()), (false, "nothing sent, 75% withheld"));
+        let (open, quiet) = ([run(0, 0), run(0, 0)], [quiet, run(0, 0)]);
+        for ground in [Ground::of(&open, &quiet), Ground::of(&quiet, &open)] {
+            let summary = |value, ratio| Summary { median: value, low: value, high: value, ratio };
+            let (low, high) = (summary(1.0, Some(0.1)), summary(10.0, None));
+            let p99 = MEASURES.iter().find(|measure| measure.name == "p99");
+            let said = p99.and_then(|p99| comparison(p99, &low, Some(&high), ground));
+            assert_eq!(said.as_deref(), Some("0.1×"), "no praise for the latency of what was not sent");
+        }
+        let hardly = Withheld { wanted: 200.0, messages: 1.0, ..withheld };
+        assert_eq!(super::withheld(&[Run { withheld: Some(hardly), ..run(0, 0) }]), None);
+    }
+
+    #[test]
     fn limits_and_what_is_not_known_are_said() {
         let found =
             finding(&[run(0, 0), noted(NoteKind::GeneratorLimited), noted(NoteKind::MachineSaturated)]);
@@ -479,6 +577,23 @@ mod tests {
         let p99 = MEASURES.iter().find(|measure| measure.name == "p99");
         let runs = [run(0, 0), run(0, 0)];
         assert_eq!(p99.and_then(|p99| known(p99, &runs)).as_deref(), Some("known from 0 of 2 runs"));
+    }
+
+    #[test]
+    fn why_something_is_not_known_is_said() {
+        let with = |settled| {
+            let control = crate::record::Control { settled, ..Default::default() };
+            [Run { control, ..run(0, 0) }]
+        };
+        for (settled, settle, swing) in [
+            (None, None, None),
+            (Some(Settled::NotMeasurable), Some("not measurable"), Some("not measurable")),
+            (Some(Settled::Never), Some("never"), Some("not measurable")),
+        ] {
+            let runs = with(settled);
+            assert_eq!((instead("settle", &runs), instead("swing", &runs)), (settle, swing));
+            assert_eq!(instead("p99", &runs), None);
+        }
     }
 
     #[test]

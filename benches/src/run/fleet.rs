@@ -113,6 +113,7 @@ impl Fleet {
 
     /// Everybody leaves.
     pub(super) fn quit(&mut self) {
+        self.world.over.store(true, Relaxed);
         self.devices.iter().chain(&self.consumers).flatten().for_each(|wisher| set(wisher, Stage::Quit));
     }
 
@@ -168,10 +169,11 @@ impl Fleet {
                 let is_wanted = index < wanted as usize;
                 set(wisher, if is_wanted { Stage::Active } else { Stage::Away });
                 if self.world.scenario.consumers[kind].group.is_none() {
-                    let recipient = &self.world.recipients[self.recipients[kind] + index];
-                    recipient.wanted.store(is_wanted, Relaxed);
-                    recipient.always_there.fetch_and(is_wanted, Relaxed);
+                    self.world.recipients[self.recipients[kind] + index].want(is_wanted);
                 }
+            }
+            if self.world.scenario.consumers[kind].group.is_some() {
+                self.world.recipients[self.recipients[kind]].want(wanted > 0);
             }
         }
         self.wanted_consumers = total;

@@ -8,6 +8,14 @@ use crate::consumer;
 use crate::stats::get;
 use crate::world::World;
 
+/// The last time that anything went forward, and what was counted then.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Forward {
+    pub(super) at: Nanos,
+    pub(super) steps: u64,
+    pub(super) disconnects: u64,
+}
+
 impl Experiment {
     /// Fails if nothing at all went forward for too long though something was due, or somebody wants it to end.
     pub(super) fn look_for_progress(&mut self) -> Result<(), String> {
@@ -19,15 +27,18 @@ impl Experiment {
         }
         let counts = &self.world.counts;
         let connected = u64::from(counts.consumers.load(Relaxed)) + u64::from(counts.devices.load(Relaxed));
-        let sum = get(&counts.accepted) + get(&counts.delivered) + get(&counts.duplicates);
-        // While all connect, one that is closed and comes back is no step forward.
-        let sum = if self.connecting { connected.max(self.forward.1) } else { sum + get(&counts.connects) };
+        let messages = get(&counts.taken) + get(&counts.delivered) + get(&counts.duplicates);
+        // One that is closed and comes back is no step forward.
+        let steps = match self.connecting {
+            true => connected.max(self.forward.steps),
+            false => messages + get(&counts.lasting),
+        };
         let now = self.world.clock.now();
-        if sum != self.forward.1 || !self.is_something_due(now) {
-            self.forward = (now, sum);
+        if steps != self.forward.steps || !self.is_something_due(now) {
+            self.forward = Forward { at: now, steps, disconnects: get(&counts.disconnects) };
         }
         let patience = self.world.scenario.patience;
-        if ((now - self.forward.0) as f64) < patience * SECOND as f64 {
+        if ((now - self.forward.at) as f64) < patience * SECOND as f64 {
             return Ok(());
         }
         Err(self.complaint(patience))
@@ -51,8 +62,12 @@ impl Experiment {
         let (devices, consumers) = (counts.devices.load(Relaxed), counts.consumers.load(Relaxed));
         let trouble = self.world.trouble.lock().clone();
         let words = trouble.map(|words| format!("; the last trouble: {words}")).unwrap_or_default();
-        if get(&counts.disconnects) > 0 && (devices == 0 || consumers == 0) {
-            format!("the target closed its connections, and nothing went forward for {patience} s{words}")
+        let closed = get(&counts.disconnects) - self.forward.disconnects;
+        if closed > 0 || get(&counts.disconnects) > 0 && (devices == 0 || consumers == 0) {
+            format!(
+                "the target closed its connections ({closed} of them in the end), and nothing went forward for \
+                 {patience} s{words}"
+            )
         } else {
             format!(
                 "the target takes and delivers nothing: no message, no connection for {patience} s \

@@ -8,6 +8,7 @@ use crate::record::{Interval, Rates, Use};
 use crate::stats::{distribution, get, merge, millis};
 use crate::world::World;
 
+use super::meter::{Meter, Reading};
 use super::supply::Supply;
 
 /// Counters at one moment.
@@ -19,13 +20,13 @@ struct Snapshot {
     delivered: u64,
     duplicates: u64,
     connects: u64,
-    broker: Option<Usage>,
+    broker: Reading,
     generator: Usage,
 }
 
 /// Collects intervals.
 pub(super) struct Sampler {
-    broker: Option<u32>,
+    broker: Meter,
     last: Snapshot,
     measured: Option<(Snapshot, Option<f64>)>,
     /// What was recorded so far.
@@ -47,7 +48,7 @@ pub(super) struct Measured {
 impl Sampler {
     pub(super) fn new(world: &World, broker: Option<u32>) -> Self {
         let mut sampler = Self {
-            broker,
+            broker: Meter::new(broker),
             last: Snapshot::default(),
             measured: None,
             intervals: Vec::new(),
@@ -57,9 +58,14 @@ impl Sampler {
         sampler
     }
 
+    /// Reads what the broker's process has used before it goes.
+    pub(super) fn look_at_broker(&mut self) {
+        self.broker.read(process::usage);
+    }
+
     /// The broker's process has been replaced.
-    pub(super) fn set_broker(&mut self, pid: Option<u32>) {
-        self.broker = pid;
+    pub(super) fn follow_broker(&mut self, pid: Option<u32>) {
+        self.broker.follow(pid);
     }
 
     /// Ends an interval; `measured` if it is part of what is measured.
@@ -72,7 +78,7 @@ impl Sampler {
         world.waits.take().iter().for_each(|class| merge(&mut waits, class));
         let waited = |quantile: f64| (!waits.is_empty()).then(|| millis(waits.value_at_quantile(quantile)));
         let length = seconds(now.at.saturating_sub(self.last.at));
-        let cpu = |used: Usage, before: Usage| (used.cpu - before.cpu).max(0.0) / length.max(1e-9);
+        let cpu = |used: f64, before: f64| (used - before).max(0.0) / length.max(1e-9);
         let followers = world.counts.followers.load(Relaxed);
         let followed = get(&world.counts.followed) as f64 / 1000.0 / f64::from(followers.max(1));
         let mut interval = Interval {
@@ -95,13 +101,13 @@ impl Sampler {
             capacity: None,
             limit: None,
             rate: (followers > 0).then_some(followed),
-            broker_cpu: now.broker.map(|used| cpu(used, self.last.broker.unwrap_or(used))),
-            broker_rss: now.broker.map(|used| used.rss),
-            generator_cpu: cpu(now.generator, self.last.generator),
+            broker_cpu: now.broker.cpu.zip(self.last.broker.cpu).map(|(used, before)| cpu(used, before)),
+            broker_rss: now.broker.rss,
+            generator_cpu: cpu(now.generator.cpu, self.last.generator.cpu),
         };
         supply.tell(&mut interval);
         if measured {
-            self.largest.0 = self.largest.0.max(now.broker.map_or(0, |used| used.rss));
+            self.largest.0 = self.largest.0.max(now.broker.rss.unwrap_or(0));
             self.largest.1 = self.largest.1.max(now.generator.rss);
         }
         self.last = now;
@@ -128,10 +134,7 @@ impl Sampler {
         let (first, idle) = self.measured?;
         let duration = seconds(self.last.at - first.at).max(1e-9);
         let rate = |now: u64, before: u64| (now - before) as f64 / duration;
-        let used = |now: Usage, before: Usage, rss: u64| Use {
-            cpu: (now.cpu - before.cpu).max(0.0) / duration,
-            rss,
-        };
+        let used = |now: f64, before: f64, rss: u64| Use { cpu: (now - before).max(0.0) / duration, rss };
         Some(Measured {
             duration,
             rates: Rates {
@@ -139,8 +142,9 @@ impl Sampler {
                 accepted: rate(self.last.accepted, first.accepted),
                 delivered: rate(self.last.delivered, first.delivered),
             },
-            broker: self.last.broker.map(|now| used(now, first.broker.unwrap_or(now), self.largest.0)),
-            generator: used(self.last.generator, first.generator, self.largest.1),
+            broker: (self.last.broker.cpu.zip(first.broker.cpu))
+                .map(|(now, before)| used(now, before, self.largest.0)),
+            generator: used(self.last.generator.cpu, first.generator.cpu, self.largest.1),
             idle: process::idle().zip(idle).map(|(now, before)| (now - before).max(0.0) / duration),
         })
     }
@@ -150,7 +154,7 @@ impl Sampler {
         if from == Nanos::MAX { seconds(now) } else { seconds(now.saturating_sub(from)) }
     }
 
-    fn snapshot(&self, world: &World) -> Snapshot {
+    fn snapshot(&mut self, world: &World) -> Snapshot {
         Snapshot {
             at: world.clock.now(),
             sent: get(&world.counts.sent),
@@ -158,7 +162,7 @@ impl Sampler {
             delivered: get(&world.counts.delivered),
             duplicates: get(&world.counts.duplicates),
             connects: get(&world.counts.connects),
-            broker: self.broker.and_then(process::usage),
+            broker: self.broker.read(process::usage),
             generator: process::usage(std::process::id()).unwrap_or_default(),
         }
     }

@@ -1,9 +1,10 @@
 //! The end of a run: what was lost, and what a reader must know.
 
 use crate::clock::Nanos;
+use crate::codec::{Version, reasons};
 use crate::device::{Done, Sending};
 use crate::process::cores;
-use crate::record::{ClassTotals, Note, NoteKind, Totals};
+use crate::record::{ClassTotals, Farewell, Note, NoteKind, Totals, Withheld};
 use crate::scenario::Scenario;
 use crate::stats::{Distribution, get, in_short};
 use crate::world::World;
@@ -86,12 +87,33 @@ pub(super) fn measure_classes(
         totals.measured = mine.map(|device| device.measured).sum();
         totals.rate = if duration > 0.0 { totals.measured as f64 / duration } else { 0.0 };
         totals.queue_wait = waits.get(class).map(in_short).unwrap_or_default();
+        totals.withheld = withheld(devices.iter().filter(|device| device.class == class));
         let equals = devices.iter().filter(|device| group(device.class) == group(class));
         totals.fairness = match equals.clone().any(|device| comes_and_goes(device.class)) {
             true => None,
             false => jain(equals.map(|device| device.measured as f64)),
         };
     }
+}
+
+/// What devices were talked out of sending; none if none of them follows.
+pub(super) fn withheld<'a>(devices: impl Iterator<Item = &'a Done>) -> Option<Withheld> {
+    devices.filter_map(|device| device.withheld).reduce(|mut sum, one| {
+        sum.add(&one);
+        sum
+    })
+}
+
+/// How often the target said why it ends a connection, by reason.
+pub(super) fn farewells(world: &World) -> Vec<Farewell> {
+    let all = world.farewells.lock();
+    let one = |(code, (count, words)): (&u8, &(u64, String))| Farewell {
+        code: *code,
+        meaning: reasons::meaning(Version::V5, *code).unwrap_or_default().to_owned(),
+        words: words.clone(),
+        count: *count,
+    };
+    all.iter().map(one).collect()
 }
 
 /// What a reader must know to judge the figures.

@@ -2,6 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, dead_code)]
 
 pub mod advisor;
+pub mod dismisser;
+pub mod shouter;
+pub mod witness;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tidegate::config::Settings;
 use tidegate::gateway::Gateway;
 use tidegate::listen::Listeners;
-use tidegate_bench::record::Run;
+use tidegate_bench::record::{NoteKind, Run};
 use tidegate_bench::run::{Target, run};
 use tidegate_bench::scenario::{Loaded, Scenario};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -53,6 +56,29 @@ pub async fn run_against(address: SocketAddr, text: &str) -> Run {
     run(&scenario(text), &mut Target::there(address, "localhost", None), 1).await
 }
 
+/// The notes of a kind, as one text.
+pub fn notes(run: &Run, kind: NoteKind) -> String {
+    let mine = run.notes.iter().filter(|note| note.kind == kind);
+    mine.map(|note| note.text.as_str()).collect::<Vec<_>>().join("\n")
+}
+
+/// A target that takes whatever comes, without even reading it as packets.
+pub async fn swallower() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut buffer = vec![0; 1 << 20];
+                let _ = stream.read(&mut buffer).await;
+                let _ = stream.write_all(&[0x20, 2, 0, 0]).await;
+                while matches!(stream.read(&mut buffer).await, Ok(size) if size > 0) {}
+            });
+        }
+    });
+    address
+}
+
 /// What a misbehaving target does after so many messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whim {
@@ -70,6 +96,12 @@ pub enum Whim {
     GrantNothing,
     /// Confirms the end of a subscription when one begins, from the start.
     Unsubscribe,
+    /// Takes every connection and closes it, from the start.
+    HangUp,
+    /// Takes every connection and subscription and closes when the first message comes, from the start.
+    HangUpLater,
+    /// Closes connections when messages come, and refuses new ones.
+    Deny,
 }
 
 /// A target that acknowledges messages until it has a whim.
@@ -105,6 +137,7 @@ async fn serve(mut stream: TcpStream, whim: Whim, after: u64, count: Arc<AtomicU
             match whim {
                 Whim::Close => return true,
                 Whim::StopReading => std::future::pending::<()>().await,
+                Whim::Deny if !input.is_empty() => return false,
                 _ => {}
             }
         }
@@ -114,7 +147,16 @@ async fn serve(mut stream: TcpStream, whim: Whim, after: u64, count: Arc<AtomicU
         let mut output = Vec::new();
         while let Ok(Some(packet)) = tidegate_bench::codec::packet(&input) {
             match packet.first >> 4 {
+                1 if whim == Whim::Deny && count.load(Relaxed) >= after => {
+                    let _ = stream.write_all(&[0x20, 2, 0, 5]).await;
+                    return false;
+                }
+                1 if whim == Whim::HangUp => {
+                    let _ = stream.write_all(&[0x20, 2, 0, 0]).await;
+                    return false;
+                }
                 1 => output.extend([0x20, 2, 0, 0]),
+                3 if whim == Whim::HangUpLater => return false,
                 3 if packet.first & 6 == 0 => {
                     count.fetch_add(1, Relaxed);
                 }

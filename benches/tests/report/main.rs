@@ -9,7 +9,7 @@ mod layout;
 use browser::{Area, Browser, Picture};
 use layout::{Layout, layouts};
 use tidegate_bench::compare::summarise;
-use tidegate_bench::record::{Comparison, Note, NoteKind, Run};
+use tidegate_bench::record::{Comparison, Note, NoteKind, Run, Settled};
 use tidegate_bench::report::{html, markdown, run_html, run_markdown};
 
 const PHONE: u32 = 360;
@@ -52,6 +52,54 @@ fn losses_errors_and_limits_are_said_in_words() {
     for report in [run_html(&fixture::run()), run_markdown(&fixture::run())] {
         assert!(report.contains("Lost 87.1% (434,880 of 499,200)"));
     }
+}
+
+#[test]
+fn what_could_not_be_measured_is_said_where_the_figure_would_stand() {
+    let mut comparison = fixture::comparison();
+    for (settled, words) in [(Settled::NotMeasurable, "not measurable"), (Settled::Never, "never")] {
+        let mut run = fixture::run();
+        run.control.settled = Some(settled);
+        assert!(
+            run_html(&run).contains(&format!("<th scope=\"row\">Time to settle, s</th><td>{words}</td>"))
+        );
+        assert!(run_markdown(&run).contains(&format!("| Time to settle, s | {words} |")));
+        comparison.scenarios[0].brokers[1].runs[0].control.settled = Some(settled);
+        let page = html(&comparison);
+        let (_, row) = page.split_once("Time to settle").unwrap();
+        let cell = row.split("<td data-of=\"mosquitto\">").nth(1).unwrap().split("</td>").next().unwrap();
+        assert!(cell.contains(words), "{cell}");
+        comparison.scenarios[0].brokers[0].broker.variant = "base".to_owned();
+        let table = markdown(&comparison);
+        let row = table.lines().find(|line| line.starts_with("| time to settle")).unwrap();
+        assert!(row.contains(words), "{row}");
+    }
+}
+
+#[test]
+fn what_was_drained_is_said_of_each_broker() {
+    let mut comparison = fixture::comparison();
+    let result = &mut comparison.scenarios[0].brokers[3];
+    for run in &mut result.runs {
+        (run.error, run.duration, run.drain_seconds) = (None, 10.0, 3.25);
+        run.intervals.last_mut().unwrap().delivered = 4321;
+    }
+    result.measures = summarise(&result.runs, None);
+    let row =
+        |page: &str, name: &str| page.split_once(name).unwrap().1.split("</tr>").next().unwrap().to_owned();
+    let page = html(&comparison);
+    assert!(page.contains("waiting at the end, drained in 3.25 s</span>"));
+    assert!(
+        row(&page, "Delivered afterwards")
+            .contains("<td data-of=\"rumqttd\"><span class=\"cell\"><b>4,320</b>")
+    );
+    assert!(row(&page, "Waiting afterwards").contains("<b>3.25</b>"));
+    comparison.scenarios[0].brokers[3].runs[1].totals.undelivered = 1;
+    assert!(html(&comparison).contains("waiting at the end, not drained</span>"));
+    let run = &comparison.scenarios[0].brokers[3].runs[1];
+    let words = "4,321 in 3.25 s, and not all of it";
+    assert!(row(&run_html(run), "Delivered afterwards").contains(words));
+    assert!(run_markdown(run).contains(&format!("| Delivered afterwards | {words} |")));
 }
 
 #[test]
