@@ -252,3 +252,39 @@ fn without_an_overload_nothing_is_announced() {
     let queues = json(&server, "/api/v1/queues");
     assert_eq!(queues[0]["phase"], "idle", "{queues}");
 }
+
+/// Ten thousand queues, fed by one publisher that names another topic with every message: everything comes through,
+/// and what is shown of the queues stays small.
+#[test]
+fn ten_thousand_queues_and_topics() {
+    const QUEUES: usize = 10_000;
+    let server = start("ten-thousand");
+    let mut consumer = server.client(Version::V5);
+    for from in (0..QUEUES).step_by(500) {
+        let filters: Vec<String> = (from..from + 500).map(|n| format!("$share/g{n}/many/{n}")).collect();
+        let wanted: Vec<(&str, u8)> = filters.iter().map(|filter| (&**filter, 1)).collect();
+        let suback = consumer.subscribe_with(&Subscribe::new((from / 500) as u16 + 1, &wanted));
+        assert!(suback.codes.iter().all(|code| *code == 1), "{:?}", suback.codes);
+    }
+    let mut publisher = server.client(Version::V5);
+    let mut seen = vec![false; QUEUES];
+    for from in (0..QUEUES).step_by(100) {
+        for n in from..from + 100 {
+            let topic = format!("many/{n}");
+            publisher.send(&Publish::new(&topic, n.to_string()).qos(1).id((n % 100) as u16 + 1));
+        }
+        for _ in 0..100 {
+            let n: usize = consumer.receive().text().parse().expect("a number");
+            assert!(!std::mem::replace(&mut seen[n], true), "{n} came twice");
+        }
+        for n in from..from + 100 {
+            assert_eq!(publisher.expect_ack(Kind::Puback, (n % 100) as u16 + 1).code, 0);
+        }
+    }
+    assert!(seen.iter().all(|seen| *seen));
+    let metrics = get(&server, "/metrics");
+    let shown = metrics.lines().filter(|line| line.starts_with("tidegate_queue_depth{")).count();
+    assert!((1..=201).contains(&shown), "{shown} queues in the metrics");
+    assert!(json(&server, "/api/v1/queues").as_array().is_some_and(|queues| queues.len() <= QUEUES));
+    consumer.ping();
+}
