@@ -176,9 +176,8 @@ impl Driver {
         }));
         up.requests.subscribe(&wanted);
         self.requests = Some(up.requests);
-        if !up.resumed {
-            self.parts.tracker.session_lost();
-        }
+        let waited = self.parts.tracker.connected(!up.resumed, now);
+        self.hand_on(waited);
         if let Some(checks) = &mut self.parts.checks {
             checks.connected(now, &mut self.random);
         }
@@ -238,7 +237,7 @@ impl Driver {
         let announced = Announced { delay: delay.or(answer.server), rate: answer.rate };
         let more = answer.truncated;
         let brought = self.parts.tracker.answered(answer, self.beginning, now);
-        checks.answered(brought.missing, more, announced, now, &mut self.random);
+        checks.answered(brought.missing, more || brought.again, announced, now, &mut self.random);
         self.hand_on(brought.updates);
     }
 

@@ -38,8 +38,8 @@ pub(super) struct Line {
     pub(super) held: BTreeMap<u64, Held>,
     /// What `last` was when the check under way was made.
     asked: Option<u64>,
-    /// The session was lost: the gateway may count anew.
-    unsure: bool,
+    /// There is a new connection, and no answer has come on it: the gateway may count anew.
+    doubt: Option<Doubt>,
     /// `last` is where the gateway says that things stand, and nothing came yet.
     untouched: bool,
     /// Lost since the last update handed on.
@@ -55,6 +55,18 @@ pub(super) struct Line {
     last_payload: Option<u64>,
 }
 
+/// What is known of a line while the gateway may count anew.
+#[derive(Debug, Clone, Copy)]
+struct Doubt {
+    since: Moment,
+    /// The session was lost: what comes now was published since, so that a low number is a new one.
+    lost: bool,
+    /// The first number handed on since, and how many were called lost before it.
+    first: Option<(u64, u64)>,
+    /// What came without a number since.
+    unnumbered: usize,
+}
+
 /// What a line made of an update that came by itself.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Came {
@@ -67,21 +79,51 @@ pub(super) enum Came {
 }
 
 impl Line {
-    /// The session was lost.
-    pub(super) fn doubt(&mut self) {
-        self.unsure = true;
+    /// There is a new connection. With a new session nothing that waits can be completed any more: it goes on.
+    pub(super) fn doubt(&mut self, lost: bool, now: Moment) -> Vec<Ready> {
+        let ready = if lost { self.release(u64::MAX) } else { Vec::new() };
+        let lost = lost || self.counts_from_new();
+        self.doubt = Some(Doubt { since: now, lost, first: None, unnumbered: 0 });
+        ready
     }
 
-    /// Takes a number that came by itself: what is to become of its update.
-    pub(super) fn judge(&mut self, seq: u64) -> Came {
+    /// An answer on this connection shows that the gateway counts on.
+    pub(super) fn trust(&mut self) {
+        self.doubt = None;
+    }
+
+    /// An answer on this connection shows that the gateway counts anew. What came in the new count stays; what waits from
+    /// the old one goes on.
+    pub(super) fn distrust(&mut self) -> Vec<Ready> {
+        let Some(doubt) = self.doubt.take() else { return Vec::new() };
+        self.forget_marks(doubt.unnumbered);
+        if let Some((first, called)) = doubt.first {
+            // It went on as the next one of the old count. What came before it in the new one is too late.
+            self.lost += first.saturating_sub(1).saturating_sub(called);
+            self.asked = None;
+            return Vec::new();
+        }
+        let (old, new) =
+            std::mem::take(&mut self.held).into_iter().partition(|(_, held)| held.since < doubt.since);
+        self.held = old;
+        let ready = self.restart(0);
+        self.held = new;
+        ready
+    }
+
+    /// Takes a number that came by itself: what is to become of its update. `asks` says that checks fetch what is missing.
+    pub(super) fn judge(&mut self, seq: u64, retained: bool, asks: bool) -> Came {
         self.numbered = true;
         let last = *self.last.get_or_insert(seq.saturating_sub(1));
         // What was under way, or retained, when the gateway said where things stand is no duplicate.
-        let first = std::mem::take(&mut self.untouched);
-        if (std::mem::take(&mut self.unsure) || first) && seq <= last {
-            self.restart(seq.saturating_sub(1));
-            return Came::Now;
+        if std::mem::take(&mut self.untouched) && seq <= last {
+            self.begin_after(seq.saturating_sub(1));
         }
+        // A retained one may be old: the next answer says which it is, if there will be one.
+        if self.counts_from_new() && seq <= last && !(retained && asks) {
+            self.begin_after(if asks { 0 } else { seq.saturating_sub(1) });
+        }
+        let last = self.last.unwrap_or(0);
         match seq {
             _ if seq <= last || self.held.contains_key(&seq) => Came::Twice,
             _ if seq == last + 1 => Came::Now,
@@ -106,10 +148,11 @@ impl Line {
         self.numbered || !self.bare
     }
 
-    /// The gateway counts anew, from after this number.
-    pub(super) fn restart(&mut self, last: u64) {
-        self.last = Some(last);
-        self.unsure = false;
+    /// The gateway counts anew, from after this number: what waits is of the old count and goes on.
+    pub(super) fn restart(&mut self, last: u64) -> Vec<Ready> {
+        let ready = self.release(u64::MAX);
+        self.begin_after(last);
+        ready
     }
 
     /// Hands on an update; what is missing before it is lost.
@@ -117,6 +160,9 @@ impl Line {
         let missing = seq.saturating_sub(self.last.unwrap_or(0).saturating_add(1));
         self.last = Some(seq);
         self.last_payload = Some(mark(&held.payload));
+        if let Some(doubt) = &mut self.doubt {
+            doubt.first.get_or_insert((seq, missing));
+        }
         let lost_before = std::mem::take(&mut self.lost) + missing;
         Ready { seq: Some(seq), payload: held.payload, via: held.via, lost_before, token: None }
     }
@@ -124,11 +170,9 @@ impl Line {
     /// Hands on what waits, as long as it follows; all up to `until`, whatever is missing.
     pub(super) fn release(&mut self, until: u64) -> Vec<Ready> {
         let mut ready = Vec::new();
-        while let Some((seq, _)) = self
-            .held
-            .first_key_value()
-            .filter(|(seq, _)| **seq <= until || Some(**seq) == self.last.map(|last| last + 1))
-        {
+        while let Some((seq, _)) = self.held.first_key_value().filter(|(seq, _)| {
+            **seq <= until || self.last.is_some_and(|last| last.checked_add(1) == Some(**seq))
+        }) {
             let seq = *seq;
             if let Some(held) = self.held.remove(&seq).filter(|_| self.last.is_none_or(|last| seq > last)) {
                 ready.push(self.hand_on(seq, held));
@@ -148,6 +192,9 @@ impl Line {
             return None;
         }
         self.bare = true;
+        if let Some(doubt) = &mut self.doubt {
+            doubt.unnumbered += 1;
+        }
         remember(&mut self.unnumbered, mark);
         self.last_payload = Some(mark);
         let lost_before = std::mem::take(&mut self.lost);
@@ -177,9 +224,33 @@ impl Line {
 
     /// Where things stand: what came by itself up to here needs no explanation.
     pub(super) fn begin(&mut self, head: u64) {
-        self.untouched = self.last.is_none();
-        self.last = Some(self.last.unwrap_or(0).max(head));
+        // A number from before the gateway was asked for the first time may be one of an older count.
+        let known = self.last.filter(|_| self.doubt.is_none_or(|doubt| doubt.first.is_some()));
+        self.untouched = known.is_none();
+        self.last = Some(known.unwrap_or(0).max(head));
+        self.doubt = None;
         self.unnumbered.clear();
+    }
+
+    /// Whether a low number that comes by itself is one of a new count.
+    fn counts_from_new(&self) -> bool {
+        self.doubt.is_some_and(|doubt| doubt.lost && doubt.first.is_none())
+    }
+
+    fn begin_after(&mut self, last: u64) {
+        self.last = Some(last);
+        // The check under way named a number of the old count.
+        self.asked = None;
+        if let Some(doubt) = self.doubt.take() {
+            self.forget_marks(doubt.unnumbered);
+        }
+    }
+
+    /// Forgets the payloads of the old count, all but the last so many.
+    fn forget_marks(&mut self, keep: usize) {
+        let old = self.unnumbered.len().saturating_sub(keep);
+        self.unnumbered.drain(..old);
+        self.recovered.clear();
     }
 
     fn recover(&mut self, seq: u64, payload: Bytes) -> Ready {

@@ -47,6 +47,8 @@ pub(super) struct Brought {
     pub(super) updates: Vec<Out>,
     /// Updates that had not come by themselves.
     pub(super) missing: u32,
+    /// The gateway counts anew: what it said is void, and it must be asked again at once.
+    pub(super) again: bool,
 }
 
 /// What a subscriber knows of its topics.
@@ -78,6 +80,7 @@ impl Tracker {
 
     /// Takes an update that came by itself. `token` acknowledges it, and goes with it if it goes on at once.
     pub(super) fn came(&mut self, message: Incoming, token: Option<u64>, now: Moment) -> Vec<Out> {
+        let asks = self.begun;
         let Some(line) = self.line(&message.topic) else { return vec![Out::untracked(message, token)] };
         let Incoming { topic, payload, retain, seq, .. } = message;
         let Some(seq) = seq else {
@@ -89,7 +92,7 @@ impl Tracker {
                 .collect();
         };
         let held = Held { payload, via: Via::Passive, since: now };
-        match line.judge(seq) {
+        match line.judge(seq, retain, asks) {
             Came::Twice => {
                 self.duplicates += 1;
                 Vec::new()
@@ -109,10 +112,13 @@ impl Tracker {
 
     /// Takes an answer. `began` says that the check only asked where things stand.
     pub(super) fn answered(&mut self, answer: Answer, began: bool, now: Moment) -> Brought {
-        if self.epoch.is_some() && answer.epoch.is_some() && answer.epoch != self.epoch {
-            self.lines.values_mut().for_each(|line| line.restart(0));
-        }
+        let anew = self.epoch.is_some() && answer.epoch.is_some() && answer.epoch != self.epoch;
         self.epoch = answer.epoch.or(self.epoch);
+        if anew {
+            // The answer is one to a check that named numbers of the old count.
+            let updates = self.of_all(Line::distrust);
+            return Brought { updates, again: true, ..Brought::default() };
+        }
         if began {
             (self.begun, self.complete) = (true, !answer.truncated);
             for (topic, head) in answer.heads {
@@ -122,6 +128,7 @@ impl Tracker {
             }
             return Brought::default();
         }
+        self.lines.values_mut().for_each(Line::trust);
         let mut updates: BTreeMap<String, Vec<(u64, Bytes)>> = BTreeMap::new();
         for missed in answer.updates {
             updates.entry(missed.topic).or_default().push((missed.seq, missed.payload));
@@ -174,9 +181,21 @@ impl Tracker {
         self.begun
     }
 
-    /// A new session: the gateway may count anew.
-    pub(super) fn session_lost(&mut self) {
-        self.lines.values_mut().for_each(Line::doubt);
+    /// A new connection, perhaps to a gateway that counts anew; `lost` says that the session is new too. What waited and
+    /// can't be completed any more.
+    pub(super) fn connected(&mut self, lost: bool, now: Moment) -> Vec<Out> {
+        self.of_all(|line| line.doubt(lost, now))
+    }
+
+    /// Tells all lines something; what they hand on.
+    fn of_all(&mut self, mut tell: impl FnMut(&mut Line) -> Vec<Ready>) -> Vec<Out> {
+        let mut all = Vec::new();
+        for (topic, line) in &mut self.lines {
+            let ready = tell(line);
+            all.extend(ready.into_iter().map(|ready| Out { topic: topic.clone(), ready, retained: false }));
+        }
+        self.held = self.lines.values().map(|line| line.held.len()).sum();
+        all
     }
 
     fn answered_topic(
@@ -190,8 +209,12 @@ impl Tracker {
         let (topic, head) = head;
         let Some(line) = self.known_or_new(&topic) else { return };
         if line.is_anew(head) {
-            line.restart(0);
+            let waited = line.held.len();
+            let old = line.restart(0).into_iter();
+            to.updates.extend(old.map(|ready| Out { topic: topic.clone(), ready, retained: false }));
+            self.held -= waited.min(self.held);
         }
+        let Some(line) = self.lines.get_mut(&topic) else { return };
         let numbered = line.is_numbered();
         if !numbered && !updates.is_empty() {
             let until = if truncated { updates.last().map_or(head, |(seq, _)| *seq) } else { head };
