@@ -61,7 +61,9 @@ fn run(clients: u64, limit: f64, seconds: u64) -> (Vec<f64>, u64, u64) {
             let filter = format!("t/{number}");
             let check = format!(r#"{{"id":{id},"filters":[{{"filter":"{filter}","since":{{}}}}]}}"#);
             let check = tidegate_check::Check::read(check.as_bytes()).unwrap();
-            if let Submitted::Later(retry) = desk.submit(&number.to_string(), &Reply::default(), check, now) {
+            if let Submitted::Later(retry) =
+                desk.submit(&number.to_string(), &Reply::default(), check, 1, now)
+            {
                 consumer.checks.delayed(retry, now, &mut consumer.random);
                 later_after += u64::from(settled);
             }
