@@ -10,7 +10,8 @@ use tidegate_control::time::Span;
 use tokio::sync::mpsc;
 
 use super::checks::{AnyStrategy, CheckSettings, Checks};
-use super::driver::{Driver, Parts, Shared, is_shared};
+use super::driver::{Driver, Parts, Shared};
+use super::round::is_shared;
 use super::subscriber::Subscriber;
 use super::tracker::{Tracker, TrackerSettings};
 use crate::clock::{Clock, span};

@@ -57,6 +57,7 @@ pub(super) struct CheckCounts {
     pub(super) redundant: u64,
     pub(super) silent: u64,
     pub(super) delayed: u64,
+    pub(super) refused: u64,
     pub(super) answered: u64,
     pub(super) last_response: Span,
     lost: u64,
@@ -112,6 +113,11 @@ impl Checks {
         self.under_way.is_some_and(|under_way| under_way.id == id)
     }
 
+    /// Whether any answer is waited for.
+    pub(super) fn expects_any(&self) -> bool {
+        self.under_way.is_some()
+    }
+
     /// An answer came that looked things up.
     pub(super) fn answered(
         &mut self,
@@ -134,8 +140,18 @@ impl Checks {
 
     /// The gateway asks to come back later.
     pub(super) fn delayed(&mut self, retry: Span, now: Moment, random: &mut dyn Random) {
+        self.counts.delayed += u64::from(self.under_way.is_some());
+        self.come_back(retry, now, random);
+    }
+
+    /// The gateway will not answer: something must change first, which may take as long as this.
+    pub(super) fn refused(&mut self, retry: Span, now: Moment, random: &mut dyn Random) {
+        self.counts.refused += u64::from(self.under_way.is_some());
+        self.come_back(retry, now, random);
+    }
+
+    fn come_back(&mut self, retry: Span, now: Moment, random: &mut dyn Random) {
         let Some(UnderWay { sent, .. }) = self.under_way.take() else { return };
-        self.counts.delayed += 1;
         // Nothing was looked up, as with silence. All who were told the same time must not come back together.
         let next = self.timer.on_silence(sent, now, random);
         self.due = Some(next.max(now + retry.scale(1.0 + 0.5 * random.uniform())));

@@ -5,7 +5,7 @@ use tidegate_control::backoff::BackoffConfig;
 use tidegate_control::random::Seeded;
 
 use super::*;
-use crate::consume::tracker::{Out, Tracker, TrackerSettings};
+use crate::consume::tracker::{Out, Purpose, Tracker, TrackerSettings};
 use crate::net::Incoming;
 use crate::protocol::{Answer, Missed};
 
@@ -132,7 +132,7 @@ fn lossy(strategy: AnyStrategy, seed: u64, seconds: f64, active: bool) -> Lossy 
         let updates = (from.max(head.saturating_sub(20)) + 1..=head).map(missed).collect();
         Answer { heads: vec![("t".into(), head)], updates, ..Answer::default() }
     };
-    tracker.answered(answer(0, 0), true, at(0.0));
+    tracker.answered(answer(0, 0), Purpose::Start { last: true }, at(0.0));
     checks.connected(at(0.0), &mut random);
     let mut take = |out: Vec<Out>| {
         seen += out.len() as u64;
@@ -160,7 +160,7 @@ fn lossy(strategy: AnyStrategy, seed: u64, seconds: f64, active: bool) -> Lossy 
                 checks.step(now, tracker.gap().is_some_and(|gap| gap <= now), false, &mut random)
         {
             let from = tracker.ask().unwrap().first().map_or(0, |(_, seq)| *seq);
-            let brought = tracker.answered(answer(head, from), false, now);
+            let brought = tracker.answered(answer(head, from), Purpose::Missing, now);
             checks.answered(brought.missing, false, Announced::default(), now, &mut random);
             take(brought.updates);
         }

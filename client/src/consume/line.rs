@@ -131,10 +131,26 @@ impl Line {
         }
     }
 
-    /// A check is made: the last number that it names.
-    pub(super) fn ask(&mut self) -> Option<u64> {
+    /// A check is made that names this topic.
+    pub(super) fn ask(&mut self) {
         self.asked = self.last;
-        self.last
+    }
+
+    /// A check is made that does not.
+    pub(super) fn forget_asked(&mut self) {
+        self.asked = None;
+    }
+
+    /// An answer names this topic: if nothing is known of it, not even that it is new, it begins with the first update
+    /// that the answer brings.
+    pub(super) fn come_in(&mut self, first: Option<u64>, head: u64, truncated: bool) {
+        let place = first.map(|first| first.saturating_sub(1)).or((!truncated).then_some(head));
+        self.last = self.last.or(place);
+    }
+
+    /// Numbers up to this one were never given: they are not missing.
+    pub(super) fn skip_to(&mut self, start: u64) {
+        self.last = self.last.map(|last| last.max(start));
     }
 
     /// Whether an answer with this head shows that the gateway counts anew: it is behind what the check named. (Behind

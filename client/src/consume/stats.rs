@@ -24,6 +24,8 @@ pub struct SubscriberStats {
     pub silent_checks: u64,
     /// Checks that the gateway asked to make later.
     pub delayed_checks: u64,
+    /// Checks that the gateway refused; the log says why.
+    pub refused_checks: u64,
     /// The adaptive part of the interval between two checks now (t).
     pub interval: Duration,
     /// The mean number of updates that a check found overwritten (k).

@@ -41,6 +41,15 @@ impl Out {
     }
 }
 
+/// What a check asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Where things stand; `last` says that with its answer all of that is known.
+    Start { last: bool },
+    /// What is missing.
+    Missing,
+}
+
 /// What an answer brought.
 #[derive(Debug, Default)]
 pub(super) struct Brought {
@@ -62,6 +71,8 @@ pub(super) struct Tracker {
     begun: bool,
     /// Whether it told of all topics: from then on one that is not known is new.
     complete: bool,
+    /// Whether an answer about that was cut.
+    cut: bool,
     pub(super) duplicates: u64,
 }
 
@@ -74,6 +85,7 @@ impl Tracker {
             epoch: None,
             begun: false,
             complete: false,
+            cut: false,
             duplicates: 0,
         }
     }
@@ -110,8 +122,8 @@ impl Tracker {
         }
     }
 
-    /// Takes an answer. `began` says that the check only asked where things stand.
-    pub(super) fn answered(&mut self, answer: Answer, began: bool, now: Moment) -> Brought {
+    /// Takes the answer to a check with this purpose.
+    pub(super) fn answered(&mut self, answer: Answer, purpose: Purpose, now: Moment) -> Brought {
         let anew = self.epoch.is_some() && answer.epoch.is_some() && answer.epoch != self.epoch;
         self.epoch = answer.epoch.or(self.epoch);
         if anew {
@@ -119,8 +131,9 @@ impl Tracker {
             let updates = self.of_all(Line::distrust);
             return Brought { updates, again: true, ..Brought::default() };
         }
-        if began {
-            (self.begun, self.complete) = (true, !answer.truncated);
+        if let Purpose::Start { last } = purpose {
+            self.cut |= answer.truncated;
+            (self.begun, self.complete) = (last, last && !self.cut);
             for (topic, head) in answer.heads {
                 if let Some(line) = self.known_or_new(&topic) {
                     line.begin(head);
@@ -132,6 +145,11 @@ impl Tracker {
         let mut updates: BTreeMap<String, Vec<(u64, Bytes)>> = BTreeMap::new();
         for missed in answer.updates {
             updates.entry(missed.topic).or_default().push((missed.seq, missed.payload));
+        }
+        for (topic, start) in answer.starts {
+            if let Some(line) = self.line(&topic) {
+                line.skip_to(start);
+            }
         }
         let mut brought = Brought::default();
         for head in answer.heads {
@@ -168,12 +186,25 @@ impl Tracker {
         since.map(|since| since + OVERTAKING)
     }
 
-    /// A check is made: the last number known of each topic; none before the gateway has told where things stand.
-    pub(super) fn ask(&mut self) -> Option<Vec<Head>> {
+    /// The last number known of each topic, in their order; none before the gateway has told where things stand.
+    pub(super) fn known(&self) -> Option<Vec<Head>> {
         if !self.begun {
             return None;
         }
-        Some(self.lines.iter_mut().filter_map(|(topic, line)| Some((topic.clone(), line.ask()?))).collect())
+        let known = self.lines.iter().filter_map(|(topic, line)| Some((topic.clone(), line.last?)));
+        let mut known: Vec<Head> = known.collect();
+        known.sort_unstable();
+        Some(known)
+    }
+
+    /// A check is made that names these topics.
+    pub(super) fn asked<'a>(&mut self, named: impl Iterator<Item = &'a Head>) {
+        self.lines.values_mut().for_each(Line::forget_asked);
+        for (topic, _) in named {
+            if let Some(line) = self.lines.get_mut(topic) {
+                line.ask();
+            }
+        }
     }
 
     /// Whether the gateway has told where things stand.
@@ -207,7 +238,8 @@ impl Tracker {
         to: &mut Brought,
     ) {
         let (topic, head) = head;
-        let Some(line) = self.known_or_new(&topic) else { return };
+        let Some(line) = self.line(&topic) else { return };
+        line.come_in(updates.first().map(|(seq, _)| *seq), head, truncated);
         if line.is_anew(head) {
             let waited = line.held.len();
             let old = line.restart(0).into_iter();
@@ -215,9 +247,10 @@ impl Tracker {
             self.held -= waited.min(self.held);
         }
         let Some(line) = self.lines.get_mut(&topic) else { return };
+        let brought = updates.last().map_or(0, |(seq, _)| *seq);
         let numbered = line.is_numbered();
         if !numbered && !updates.is_empty() {
-            let until = if truncated { updates.last().map_or(head, |(seq, _)| *seq) } else { head };
+            let until = if truncated { brought } else { head };
             let (ready, missing) = line.compare(updates, until);
             to.missing = to.missing.saturating_add(u32::try_from(missing).unwrap_or(u32::MAX));
             let out = ready.into_iter().map(|ready| Out { topic: topic.clone(), ready, retained: false });
@@ -238,7 +271,7 @@ impl Tracker {
         }
         self.held += added;
         // What the answer does not bring will not come any more, unless there was no room for it.
-        let until = if truncated { 0 } else { head };
+        let until = if truncated { brought } else { head };
         let out = self.collect(topic, false, None, until);
         to.updates.extend(out);
     }
@@ -276,6 +309,16 @@ impl Tracker {
             self.lines.insert(topic.to_owned(), Line::default());
         }
         self.lines.get_mut(topic)
+    }
+}
+
+#[cfg(test)]
+impl Tracker {
+    /// A check is made that names all topics.
+    pub(super) fn ask(&mut self) -> Option<Vec<Head>> {
+        let known = self.known()?;
+        self.asked(known.iter());
+        Some(known)
     }
 }
 

@@ -173,6 +173,22 @@ async fn silence_is_survived() {
     assert_eq!(subscriber.stats().lost, 1);
 }
 
+/// A gateway that can't even read the number of a check: the client knows which one it means, and does not wait for more.
+#[tokio::test]
+async fn a_refusal_without_a_number_is_noticed() {
+    let broker = Scripted::start(|packet| match packet {
+        Packet::Publish(publish) if publish.topic == format!("{PLAYED}/check/dashboard") => {
+            let answer = json!({ "v": 1, "id": 0, "error": "too long" }).to_string();
+            Some(Answer::send(vec![message(&format!("{PLAYED}/update/dashboard"), answer, None)]))
+        }
+        other => Some(usual(other)),
+    })
+    .await;
+    let subscriber = dashboard(&broker.url(), Version::V5);
+    until("a refusal", || subscriber.stats().refused_checks > 0).await;
+    assert_eq!((subscriber.stats().silent_checks, subscriber.stats().delayed_checks), (0, 0));
+}
+
 /// A program that does not take its updates: the broker may not send more than the window, and nothing is lost.
 #[tokio::test]
 async fn a_slow_program_holds_back_the_broker() {
