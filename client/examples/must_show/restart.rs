@@ -105,7 +105,7 @@ fn report(accepted: &[Instant], fleet: &[Publisher], offered: &Offered, room: &C
     shown.show("alarms that the subscriber got", text, lost == 0);
     let seen = room.seen.lock();
     shown.show("alarms out of order", seen.disordered, seen.disordered == 0);
-    println!("                 {} came twice: sent again, since nobody had acknowledged them", seen.twice);
+    println!("                 {} came twice: the gateway might have forgotten them", seen.twice);
     shown
 }
 

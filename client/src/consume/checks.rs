@@ -42,6 +42,8 @@ pub(super) struct Checks {
     /// When the next regular check is due; none before the first connection.
     due: Option<Moment>,
     under_way: Option<UnderWay>,
+    /// When what is asked for now was asked for the first time, on this connection.
+    first_asked: Option<Moment>,
     ids: u64,
     /// Missing updates that checks out of turn found since the last regular one.
     found: u32,
@@ -67,7 +69,18 @@ pub(super) struct CheckCounts {
 impl Checks {
     pub(super) fn new(settings: CheckSettings, timer: CheckTimer<AnyStrategy>, limiter: Bucket) -> Self {
         let counts = CheckCounts::default();
-        Self { settings, timer, limiter, due: None, under_way: None, ids: 0, found: 0, more: false, counts }
+        Self {
+            settings,
+            timer,
+            limiter,
+            due: None,
+            under_way: None,
+            first_asked: None,
+            ids: 0,
+            found: 0,
+            more: false,
+            counts,
+        }
     }
 
     /// A connection is there: whoever asks for the first time spreads over the first interval.
@@ -79,7 +92,7 @@ impl Checks {
 
     /// The connection is gone, and so is what was asked.
     pub(super) fn disconnected(&mut self) {
-        self.under_way = None;
+        (self.under_way, self.first_asked) = (None, None);
     }
 
     /// What to do now. `gap` says that an update is known to be missing, `start` that nothing was ever asked.
@@ -102,6 +115,7 @@ impl Checks {
             Pass::Go => {
                 self.ids += 1;
                 self.under_way = Some(UnderWay { id: self.ids, sent: now, regular: regular && !start });
+                self.first_asked.get_or_insert(now);
                 self.counts.made += 1;
                 Ask::Now(self.ids)
             }
@@ -130,7 +144,8 @@ impl Checks {
         let Some(UnderWay { sent, regular, .. }) = self.under_way.take() else { return };
         self.more = more;
         self.found = self.found.saturating_add(missing);
-        self.count(missing, now.since(sent));
+        let first = self.first_asked.take().unwrap_or(sent);
+        self.count(missing, now.since(first));
         if regular {
             let updates = std::mem::take(&mut self.found);
             let reply = Reply { sent, answered: now, updates, last_change: None, announced };

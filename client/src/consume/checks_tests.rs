@@ -103,6 +103,24 @@ fn a_later_time_is_kept_and_spread() {
     assert!(returns[0] >= 20.0 && returns[90] - returns[10] > 5.0, "{returns:?}");
 }
 
+/// Whoever is sent away waits, whatever the gateway calls it.
+#[test]
+fn the_response_time_begins_with_the_first_try() {
+    let (mut checks, mut random, mut now) = (checks(tuned(), 0.4), Seeded::new(1), at(0.0));
+    checks.connected(now, &mut random);
+    next(&mut checks, &mut now, &mut random);
+    let first = now;
+    checks.delayed(Span::from_secs(20), now, &mut random);
+    next(&mut checks, &mut now, &mut random);
+    now += Span::from_millis(10);
+    checks.answered(1, false, Announced::default(), now, &mut random);
+    assert_eq!(checks.counts.last_response, now.since(first));
+    assert!(checks.counts.last_response >= Span::from_secs(20));
+    next(&mut checks, &mut now, &mut random);
+    checks.answered(0, false, Announced::default(), now + Span::from_millis(10), &mut random);
+    assert_eq!(checks.counts.last_response, Span::from_millis(10), "the next one is another one");
+}
+
 #[test]
 fn silence_ends_and_lengthens_the_interval() {
     let (mut checks, mut random, mut now) = (checks(tuned(), 1.0), Seeded::new(1), at(0.0));
