@@ -141,7 +141,12 @@ struct Lossy {
 }
 
 fn lossy(strategy: AnyStrategy, seed: u64, seconds: f64, active: bool) -> Lossy {
-    let settings = TrackerSettings { most_topics: 10, most_held: 100, patience: Span::from_secs(10) };
+    let settings = TrackerSettings {
+        most_topics: 10,
+        most_held: 100,
+        most_held_bytes: 1_000_000,
+        patience: Span::from_secs(10),
+    };
     let (mut tracker, mut checks) = (Tracker::new(settings), checks(strategy, 0.4));
     let (mut random, mut world) = (Seeded::new(seed), Seeded::stream(seed, 1));
     let (mut head, mut seen, mut last, mut update) = (0u64, 0, 0, at(1.0));

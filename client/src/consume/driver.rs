@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tidegate_control::backoff::Announced;
@@ -27,6 +28,8 @@ const REFUSED: Span = Span::from_secs(10);
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     pub(super) stats: Mutex<SubscriberStats>,
+    /// Bytes of updates that wait for the program.
+    pub(super) queued: AtomicUsize,
 }
 
 /// An update on its way to the program.
@@ -44,6 +47,8 @@ pub(super) struct Parts {
     pub(super) checks: Option<Checks>,
     pub(super) updates: mpsc::Sender<Queued>,
     pub(super) filters: Vec<(String, Qos)>,
+    /// Bytes of updates that may wait for the program.
+    pub(super) most_bytes: usize,
     /// Updates that one answer may bring.
     pub(super) answer: usize,
     pub(super) topics: Topics,
@@ -273,8 +278,13 @@ impl Driver {
             let update = Update { topic, payload: ready.payload, seq, via, lost_before, retained };
             // Counted first: whoever has an update finds it in the counts.
             let queued = Queued { update, token };
+            let bytes = queued.update.payload.len();
+            let full =
+                self.shared.queued.load(Ordering::Relaxed).saturating_add(bytes) > self.parts.most_bytes;
             let left = match self.parts.updates.try_reserve() {
+                Ok(_) if full => Some(queued),
                 Ok(room) => {
+                    self.shared.queued.fetch_add(bytes, Ordering::Relaxed);
                     count(&mut self.shared.stats.lock(), via, ready.lost_before);
                     room.send(queued);
                     None

@@ -19,6 +19,13 @@ pub(super) struct Held {
     pub(super) since: Moment,
 }
 
+/// How much waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Waiting {
+    pub(super) updates: usize,
+    pub(super) bytes: usize,
+}
+
 /// An update that may be handed on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ready {
@@ -36,6 +43,8 @@ pub(super) struct Line {
     /// The number of the last update handed on, or of where we came in; none before either.
     pub(super) last: Option<u64>,
     pub(super) held: BTreeMap<u64, Held>,
+    /// The bytes of what is held.
+    held_bytes: usize,
     /// What `last` was when the check under way was made.
     asked: Option<u64>,
     /// There is a new connection, and no answer has come on it: the gateway may count anew.
@@ -103,11 +112,12 @@ impl Line {
             self.asked = None;
             return Vec::new();
         }
-        let (old, new) =
+        let (old, new): (BTreeMap<_, _>, BTreeMap<_, _>) =
             std::mem::take(&mut self.held).into_iter().partition(|(_, held)| held.since < doubt.since);
         self.held = old;
         let ready = self.restart(0);
-        self.held = new;
+        (self.held, self.held_bytes) = (BTreeMap::new(), 0);
+        new.into_iter().for_each(|(seq, held)| self.hold(seq, held));
         ready
     }
 
@@ -183,6 +193,18 @@ impl Line {
         Ready { seq: Some(seq), payload: held.payload, via: held.via, lost_before, token: None }
     }
 
+    /// Keeps an update that waits for those before it.
+    pub(super) fn hold(&mut self, seq: u64, held: Held) {
+        self.held_bytes += held.payload.len();
+        let before = self.held.insert(seq, held);
+        self.held_bytes -= before.map_or(0, |before| before.payload.len());
+    }
+
+    /// How many updates wait, and their bytes.
+    pub(super) fn waiting(&self) -> Waiting {
+        Waiting { updates: self.held.len(), bytes: self.held_bytes }
+    }
+
     /// Hands on what waits, as long as it follows; all up to `until`, whatever is missing.
     pub(super) fn release(&mut self, until: u64) -> Vec<Ready> {
         let mut ready = Vec::new();
@@ -190,7 +212,9 @@ impl Line {
             **seq <= until || self.last.is_some_and(|last| last.checked_add(1) == Some(**seq))
         }) {
             let seq = *seq;
-            if let Some(held) = self.held.remove(&seq).filter(|_| self.last.is_none_or(|last| seq > last)) {
+            let held = self.held.remove(&seq);
+            self.held_bytes -= held.as_ref().map_or(0, |held| held.payload.len());
+            if let Some(held) = held.filter(|_| self.last.is_none_or(|last| seq > last)) {
                 ready.push(self.hand_on(seq, held));
             }
         }

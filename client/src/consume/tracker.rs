@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use bytes::Bytes;
 use tidegate_control::time::{Moment, Span};
 
-use super::line::{Came, Held, Line, Ready};
+use super::line::{Came, Held, Line, Ready, Waiting};
 use super::subscriber::Via;
 use crate::net::Incoming;
 use crate::protocol::{Answer, Head};
@@ -20,6 +20,8 @@ pub(super) struct TrackerSettings {
     pub(super) most_topics: usize,
     /// Updates that may wait for those before them, over all topics.
     pub(super) most_held: usize,
+    /// Bytes of them.
+    pub(super) most_held_bytes: usize,
     /// How long one waits.
     pub(super) patience: Span,
 }
@@ -65,7 +67,7 @@ pub(super) struct Brought {
 pub(super) struct Tracker {
     settings: TrackerSettings,
     lines: HashMap<String, Line>,
-    held: usize,
+    held: Waiting,
     epoch: Option<u64>,
     /// Whether the gateway has told where things stand.
     begun: bool,
@@ -81,7 +83,7 @@ impl Tracker {
         Self {
             settings,
             lines: HashMap::new(),
-            held: 0,
+            held: Waiting::default(),
             epoch: None,
             begun: false,
             complete: false,
@@ -114,9 +116,13 @@ impl Tracker {
                 self.collect(topic, retain, Some(first), 0)
             }
             Came::Early => {
-                line.held.insert(seq, held);
-                self.held += 1;
-                let until = if self.held > self.settings.most_held { seq } else { 0 };
+                let before = line.waiting();
+                line.hold(seq, held);
+                let after = line.waiting();
+                self.count(before, after);
+                let TrackerSettings { most_held, most_held_bytes, .. } = self.settings;
+                let full = self.held.updates > most_held || self.held.bytes > most_held_bytes;
+                let until = if full { seq } else { 0 };
                 self.collect(topic, retain, None, until)
             }
         }
@@ -225,7 +231,11 @@ impl Tracker {
             let ready = tell(line);
             all.extend(ready.into_iter().map(|ready| Out { topic: topic.clone(), ready, retained: false }));
         }
-        self.held = self.lines.values().map(|line| line.held.len()).sum();
+        self.held = Waiting::default();
+        for waiting in self.lines.values().map(Line::waiting) {
+            self.held.updates += waiting.updates;
+            self.held.bytes += waiting.bytes;
+        }
         all
     }
 
@@ -241,10 +251,11 @@ impl Tracker {
         let Some(line) = self.line(&topic) else { return };
         line.come_in(updates.first().map(|(seq, _)| *seq), head, truncated);
         if line.is_anew(head) {
-            let waited = line.held.len();
+            let before = line.waiting();
             let old = line.restart(0).into_iter();
             to.updates.extend(old.map(|ready| Out { topic: topic.clone(), ready, retained: false }));
-            self.held -= waited.min(self.held);
+            let after = line.waiting();
+            self.count(before, after);
         }
         let Some(line) = self.lines.get_mut(&topic) else { return };
         let brought = updates.last().map_or(0, |(seq, _)| *seq);
@@ -260,16 +271,16 @@ impl Tracker {
         let there = line.held.range(..=head).count() as u64;
         let missing = head.saturating_sub(last).saturating_sub(there);
         to.missing = to.missing.saturating_add(u32::try_from(missing).unwrap_or(u32::MAX));
-        let mut added = 0;
+        let before = line.waiting();
         for (seq, payload) in updates.into_iter().filter(|(seq, _)| *seq > last) {
             let held = Held { payload, via: Via::Active, since: now };
             if line.held.contains_key(&seq) {
                 continue;
             }
-            line.held.insert(seq, held);
-            added += 1;
+            line.hold(seq, held);
         }
-        self.held += added;
+        let after = line.waiting();
+        self.count(before, after);
         // What the answer does not bring will not come any more, unless there was no room for it.
         let until = if truncated { brought } else { head };
         let out = self.collect(topic, false, None, until);
@@ -279,15 +290,22 @@ impl Tracker {
     /// The updates of a topic that can go on, after a first one.
     fn collect(&mut self, topic: String, retained: bool, first: Option<Ready>, until: u64) -> Vec<Out> {
         let Some(line) = self.lines.get_mut(&topic) else { return Vec::new() };
-        let before = line.held.len();
+        let before = line.waiting();
         let rest = line.release(until);
-        self.held -= (before - line.held.len()).min(self.held);
+        let after = line.waiting();
+        self.count(before, after);
         first.into_iter().chain(rest).map(|ready| Out { topic: topic.clone(), ready, retained }).collect()
+    }
+
+    /// What waits in one line has changed.
+    fn count(&mut self, before: Waiting, after: Waiting) {
+        self.held.updates = (self.held.updates + after.updates).saturating_sub(before.updates);
+        self.held.bytes = (self.held.bytes + after.bytes).saturating_sub(before.bytes);
     }
 
     fn early(&self) -> impl Iterator<Item = (&String, &Line)> {
         // Nothing waits most of the time: then no line is looked at.
-        let lines = (self.held > 0).then_some(&self.lines);
+        let lines = (self.held.updates > 0).then_some(&self.lines);
         lines.into_iter().flatten().filter(|(_, line)| !line.held.is_empty())
     }
 

@@ -9,7 +9,12 @@ fn at(seconds: f64) -> Moment {
 }
 
 fn tracker() -> Tracker {
-    Tracker::new(TrackerSettings { most_topics: 10, most_held: 20, patience: Span::from_secs(10) })
+    Tracker::new(TrackerSettings {
+        most_topics: 10,
+        most_held: 20,
+        most_held_bytes: 1_000_000,
+        patience: Span::from_secs(10),
+    })
 }
 
 /// A tracker that was told where things stand.
@@ -102,7 +107,7 @@ fn new_topics_in_a_cut_answer_do_not_wait() {
         );
         let first = Answer { truncated: true, ..answer(4, [3]) };
         assert_eq!(shown(&tracker.answered(first, Purpose::Missing, at(1.0)).updates), [lost]);
-        assert_eq!(tracker.held, 0);
+        assert_eq!(tracker.held, Waiting::default());
     }
 }
 
@@ -127,6 +132,19 @@ fn too_many_that_wait_are_let_go() {
     }
     assert_eq!(out.len(), 21);
     assert_eq!(out[0].ready.lost_before, 9);
+}
+
+#[test]
+fn too_many_bytes_that_wait_are_let_go() {
+    let mut tracker = begun(&[("t", 0)]);
+    tracker.settings.most_held_bytes = 1_000;
+    let mut out = Vec::new();
+    for n in 0..10 {
+        let message = Incoming { payload: vec![b'x'; 300].into(), ..numbered(10 + 2 * n) };
+        out.extend(tracker.came(message, None, at(0.0)));
+        assert!(tracker.held.bytes <= 1_000, "{:?}", tracker.held);
+    }
+    assert!(out.len() >= 6);
 }
 
 #[test]
@@ -240,7 +258,7 @@ fn what_waits_from_the_old_count_goes_on_before_the_new() {
     let mut tracker = of_epoch_7(4);
     assert!(tracker.came(numbered(7), None, at(0.5)).is_empty());
     assert_eq!(shown(&tracker.connected(true, at(1.0))), ["7-2"]);
-    assert_eq!((tracker.held, tracker.expires()), (0, None));
+    assert_eq!((tracker.held, tracker.expires()), (Waiting::default(), None));
     assert_eq!(asks(&mut tracker, 8, 8, at(2.0)), ["1!", "2!", "3!", "4!", "5!", "6!", "7!", "8!"]);
     // With its session, it might still have come.
     let mut tracker = of_epoch_7(4);
@@ -249,7 +267,7 @@ fn what_waits_from_the_old_count_goes_on_before_the_new() {
     assert!(tracker.came(numbered(9), None, at(1.5)).is_empty());
     let all: Vec<String> = (1..=8).map(|n| format!("{n}!")).chain(["9".into()]).collect();
     assert_eq!(asks(&mut tracker, 8, 9, at(2.0)), [vec!["7-2".into()], all].concat());
-    assert_eq!(tracker.held, 0);
+    assert_eq!(tracker.held, Waiting::default());
     // Without epochs, a head behind what was asked for says it.
     let mut tracker = begun(&[("t", 100)]);
     assert!(tracker.came(numbered(102), None, at(0.5)).is_empty());
@@ -258,7 +276,7 @@ fn what_waits_from_the_old_count_goes_on_before_the_new() {
         shown(&tracker.answered(answer(2, [1, 2]), Purpose::Missing, at(1.0)).updates),
         ["102-1", "1!", "2!"]
     );
-    assert_eq!(tracker.held, 0);
+    assert_eq!(tracker.held, Waiting::default());
 }
 
 /// The gateway forgot other topics, and numbers new ones from above theirs.
@@ -371,7 +389,7 @@ proptest! {
         prop_assert!(seen.windows(2).all(|pair| pair[0] < pair[1]), "{:?}", seen);
         let after = head - seen.last().copied().unwrap_or(0);
         prop_assert_eq!(seen.len() as u64 + lost + after, head);
-        prop_assert_eq!(tracker.held, 0);
+        prop_assert_eq!(tracker.held, Waiting::default());
     }
 
     /// Of a gateway that starts again now and then, on a link that loses messages, no update is seen twice or out of order.
