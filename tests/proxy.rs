@@ -96,6 +96,66 @@ fn checks_are_answered_here() {
     assert_eq!(client.publish(Publish::new("$tide/v1/check/another", check).qos(1)), 0x87);
 }
 
+/// The number of a message, before the properties of its publisher.
+fn number(publish: &Publish) -> Option<u64> {
+    match publish.properties.first() {
+        Some((_, Value::Pair(key, value))) if key == "tide-seq" => value.parse().ok(),
+        _ => None,
+    }
+}
+
+#[test]
+fn messages_are_numbered_under_any_prefix() {
+    let server = proxy("numbers", &[("plugins", r#"["check"]"#), ("overload.prefix", "$tide/fleet")]);
+    let mut consumer = server.connect(&Connect::v5("asker"));
+    consumer.subscribe("room/#", 1);
+    consumer.subscribe("$tide/fleet/update/asker", 0);
+    let mut source = server.connect(&Connect::v5("source"));
+    let forged = (USER_PROPERTY, Value::Pair("tide-seq".into(), "999".into()));
+    for (qos, expected) in [(0, 1), (1, 2), (2, 3)] {
+        source.publish(Publish::new("room/1", "x".repeat(200)).qos(qos).with(forged.clone()));
+        let message = consumer.receive();
+        assert_eq!((number(&message), message.payload.len()), (Some(expected), 200));
+        assert!(message.properties.contains(&forged), "what the publisher says is still there");
+    }
+    let mut old = server.connect(&Connect::v311("old"));
+    old.publish(Publish::new("room/1", "old").qos(1));
+    assert_eq!(number(&consumer.receive()), None, "there is no place for it");
+    let check = r#"{"v":1,"id":17,"filters":[{"filter":"room/#","since":{"room/1":2}}]}"#;
+    assert_eq!(consumer.publish(Publish::new("$tide/fleet/check/asker", check).qos(1)), 0);
+    let answer = consumer.receive();
+    assert_eq!(answer.topic, "$tide/fleet/update/asker");
+    assert!(answer.text().contains(r#""room/1":4"#), "{}", answer.text());
+}
+
+/// A message that is sent again since its acknowledgement was lost is no other message.
+#[test]
+fn what_is_sent_again_with_qos_2_is_numbered_once() {
+    let server = proxy("again", &[("plugins", r#"["check"]"#)]);
+    let mut consumer = server.connect(&Connect::v5("asker"));
+    consumer.subscribe("room/#", 1);
+    let mut source = server.connect(&Connect::persistent(Version::V5, "source"));
+    let message = Publish::new("room/1", "first").qos(2).id(7);
+    source.send(&message);
+    source.expect_ack(Kind::Pubrec, 7);
+    source.vanish();
+    let mut source = server.connect(&Connect::persistent(Version::V5, "source").resume());
+    source.send(&message.dup());
+    source.expect_ack(Kind::Pubrec, 7);
+    source.send(&Ack::new(Kind::Pubrel, 7));
+    source.expect_ack(Kind::Pubcomp, 7);
+    for text in ["second", "third"] {
+        source.send(&Publish::new("room/1", text).qos(2).id(7));
+        source.expect_ack(Kind::Pubrec, 7);
+        source.send(&Ack::new(Kind::Pubrel, 7));
+        source.expect_ack(Kind::Pubcomp, 7);
+    }
+    let seen: Vec<_> =
+        (0..3).map(|_| consumer.receive()).map(|one| (one.text().to_owned(), number(&one))).collect();
+    let expected = [("first", 1), ("second", 2), ("third", 3)].map(|(text, n)| (text.to_owned(), Some(n)));
+    assert_eq!(seen, expected);
+}
+
 /// Rules hold in the proxy, whatever the upstream would allow.
 #[test]
 fn rules_hold_before_the_upstream() {

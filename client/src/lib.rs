@@ -48,6 +48,7 @@
 //! | a whole fleet is told the same rate | each publisher waits for a random part of the interval first, and its intervals vary by a tenth, so that they don't send in step |
 //! | samples come faster than the rate | they are merged by the [`Policy`]: the latest, the mean with its count, a batch, or an [`Aggregate`] of your own |
 //! | an alarm must get through | [`Publisher::offer_urgent`]: before all samples, in order, one at a time, until it is acknowledged |
+//! | the broker is killed, and is back without its memory | what was not acknowledged is sent again, and so are the alarms of the last seconds, since they may not have been handed on ([`PublisherBuilder::urgent_memory`]); a subscriber asks for everything that the new one has |
 //! | the gateway refuses a message (0x97) | it goes again after the time that the gateway named and a random bit more; nothing is lost |
 //! | the gateway refuses it for another reason | it is counted as rejected, and does not go again |
 //! | an announced rate is not confirmed within its time (`ttl_ms`) | it is multiplied by 1.1 each second until the publisher's own rate is reached: no jump |

@@ -95,6 +95,8 @@ fn check_config(settings: &CheckSettings, prefix: &str) -> CheckConfig {
     (config.max_topics, config.max_updates) = (settings.max_topics, settings.max_updates);
     (config.max_bytes, config.max_payload) = (settings.max_bytes, settings.max_payload);
     (config.max_rate, config.max_wait) = (settings.max_rate, Duration::from_millis(settings.max_wait_ms));
+    (config.max_waiting, config.max_waiting_bytes) = (settings.max_waiting, settings.max_waiting_bytes);
+    config.max_looks = settings.max_looks;
     (config.max_answer, config.max_answer_bytes) = (settings.max_answer, settings.max_answer_bytes);
     config.max_check = settings.max_check;
     config

@@ -225,8 +225,15 @@ impl Checks<'_> {
         self.within("check.max_updates", check.max_updates as u64, 1, 1_000_000);
         self.between("check.max_rate", check.max_rate, 1.0, 1e6);
         self.within("check.max_wait_ms", check.max_wait_ms, 0, 60_000);
+        self.within("check.max_waiting", check.max_waiting as u64, 1, 10_000_000);
+        self.within("check.max_looks", check.max_looks, 1, u64::MAX);
         self.within("check.max_answer", check.max_answer as u64, 1, 1_000_000);
         self.within("check.max_check", check.max_check as u64, 64, max_packet.into());
+        self.refuse_if(
+            check.max_waiting_bytes < check.max_check.saturating_mul(16),
+            "check.max_waiting_bytes",
+            "must be at least 16 times check.max_check",
+        );
         self.refuse_if(
             check.max_answer_bytes < check.max_payload,
             "check.max_answer_bytes",

@@ -81,6 +81,12 @@ pub struct CheckSettings {
     pub max_rate: f64,
     /// The longest that a check waits for its answer before it is told to come back, in milliseconds.
     pub max_wait_ms: u64,
+    /// Checks that wait for their answers at the same time.
+    pub max_waiting: usize,
+    /// Bytes of checks that wait at the same time, about.
+    pub max_waiting_bytes: usize,
+    /// Topics that are compared with filters in a second.
+    pub max_looks: u64,
     /// Messages in one answer.
     pub max_answer: usize,
     /// Bytes of payloads in one answer.
@@ -99,6 +105,9 @@ impl Default for CheckSettings {
             max_payload: 16 * 1024,
             max_rate: 1_000.0,
             max_wait_ms: 100,
+            max_waiting: 1_000,
+            max_waiting_bytes: 8 * 1024 * 1024,
+            max_looks: 10_000_000,
             max_answer: 1_000,
             max_answer_bytes: 256 * 1024,
             max_check: 64 * 1024,

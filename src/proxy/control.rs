@@ -38,6 +38,11 @@ impl Control {
         topic.starts_with("$tide/") || topic == "$tide" || topic.starts_with(&self.prefix)
     }
 
+    /// The client whose checks come under this topic.
+    pub(super) fn asker<'a>(&self, topic: &'a str) -> Option<&'a str> {
+        topic.strip_prefix(&self.prefix)?.strip_prefix("check/")
+    }
+
     /// Publishes; how many messages had to go because a client does not take them.
     pub(super) fn publish(&self, name: &str, payload: &[u8], retain: bool) -> u64 {
         let (name, payload): (Arc<str>, _) = (name.into(), Bytes::copy_from_slice(payload));
@@ -122,5 +127,7 @@ mod tests {
         {
             assert_eq!(control.owns(topic), own, "{topic}");
         }
+        assert_eq!(control.asker("fleet/tide/check/a"), Some("a"));
+        assert_eq!(control.asker("$tide/v1/check/a"), None);
     }
 }

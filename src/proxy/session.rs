@@ -1,6 +1,6 @@
 //! Who is connected, and what is known of the sessions that the upstream keeps.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -64,6 +64,8 @@ pub(super) struct State {
     pub(super) feeds: HashMap<Arc<str>, Arc<Feed>>,
     /// Control topics.
     pub(super) control: BTreeSet<Box<str>>,
+    /// QoS 2 messages that were passed on and are not released, by packet identifier, with what plugins added to them.
+    pub(super) passed: BTreeMap<u16, Box<[u8]>>,
     /// The upstream knows subscriptions that we do not.
     pub(super) learn: bool,
     /// When it ends, while nobody has it.

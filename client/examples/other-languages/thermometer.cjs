@@ -1,42 +1,40 @@
 // Follows Tidegate's rates with nothing but mqtt.js: node thermometer.cjs mqtt://host:port client [seconds] [prefix]
-const mqtt = require("mqtt");
-const [url, client, seconds = "Infinity", prefix = "$tide/v1"] = process.argv.slice(2);
-const OWN_RATE = 5; // messages a second while nobody asks for less
-const told = new Map(); // what each source said last: its number, its rate, until when it holds
-const clock = () => performance.now() / 1000;
-
-function onRate(source, number, rate, ttl) {
-  const known = told.get(source);
-  if (known && number < known.number && clock() < known.until) return; // an older message that came late
-  if (rate === null || rate > 0) told.set(source, { number, rate, until: clock() + ttl });
+const [url, client, seconds = Infinity, prefix = "$tide/v1"] = process.argv.slice(2);
+const OWN_RATE = 5, told = new Map(), clock = () => performance.now() / 1000; // by topic: its number, rate, until when it holds
+function onRate(topic, number, rate, ttl = Infinity) { // what says no time holds until there is news
+  const stale = number < told.get(topic)?.number && clock() < told.get(topic).until; // an older message that came late
+  if (!stale && (rate === null || (rate > 0 && rate < Infinity))) told.set(topic, { number, rate, until: clock() + ttl });
 }
-function rateNow() { // the most special source that is fresh; an old rate grows by a tenth each second, without a jump
-  const rank = ([source, { until }]) => (until > clock() ? 1e6 : 0) + source.length;
-  const best = [...told].sort((a, b) => rank(b) - rank(a))[0]?.[1];
-  return Math.min(OWN_RATE, (best?.rate ?? OWN_RATE) * 1.1 ** Math.max(0, clock() - (best?.until ?? 0)));
-}
-const mq = mqtt.connect(url, { clientId: client, protocolVersion: 5 });
-mq.on("connect", () => mq.subscribe([`${prefix}/rate`, `${prefix}/rate/client/${client}`], { qos: 1 }));
+const rank = ([topic, { until }]) => (until > clock() ? 1e6 : 0) + topic.length; // the most special that is fresh comes first
+const best = () => [...told].sort((a, b) => rank(b) - rank(a))[0]?.[0] ?? `${prefix}/rate`;
+const rateNow = ({ rate, until } = told.get(best()) ?? { rate: null }) => // an old rate grows by a tenth each second
+  rate === null ? OWN_RATE : Math.min(OWN_RATE, rate * 1.1 ** Math.max(0, clock() - until));
+const mq = require("mqtt").connect(url, { clientId: client, protocolVersion: 5 });
+mq.on("connect", () => { // the gateway may have started again: old numbers are void, and nothing holds for ever
+  told.forEach((said) => Object.assign(said, { number: 0, until: Math.min(said.until, clock() + 10) }));
+  mq.subscribe([`${prefix}/rate`, `${prefix}/rate/client/${client}`], { qos: 1 });
+});
 mq.on("message", (topic, payload) => {
   if (payload.length === 0) return told.delete(topic); // taken back
-  try {
-    const news = JSON.parse(payload);
-    if (news.rate !== undefined) onRate(topic, news.seq ?? 0, news.rate, (news.ttl_ms ?? 10_000) / 1000);
-  } catch {} // nonsense
+  try { const { seq = 0, rate, ttl_ms = Infinity } = JSON.parse(payload); onRate(topic, seq, rate, ttl_ms / 1000); } catch {}
 });
-mq.on("packetreceive", (packet) => {
-  const rate = packet.cmd === "puback" && packet.properties?.userProperties?.["tide-rate"];
-  if (rate) onRate("ack".padEnd(99), 0, rate === "null" ? null : Number(rate), 10);
+let [waiting, flying, sent, pause, last, credit] = [[0, 0], [0, 0], [0, 0], 0, clock(), Math.random()]; // in random phase
+mq.on("packetreceive", ({ cmd, reasonCode, properties }) => {
+  const { "tide-rate": rate, "tide-wait-ms": wait = 1000 } = properties?.userProperties ?? {};
+  if (cmd !== "puback") return;
+  if (rate) onRate(best(), told.get(best())?.number ?? 0, rate === "null" ? null : Number(rate)); // without it nothing changed
+  const [sum, count] = flying.splice(0, 2, 0, 0); // 0x97: too fast, they go again after that time and a random bit more
+  if (reasonCode !== 0x97) return (sent = [sent[0] + 1, sent[1] + count]);
+  [waiting, pause] = [[waiting[0] + sum, waiting[1] + count], clock() + (wait / 1000) * (1 + Math.random() / 2)];
 });
-let [last, total, count, sent, phase] = [clock(), 0, 0, 0, Math.random()]; // a random phase: no fleet sends in step
 const timer = setInterval(() => {
-  if (clock() < Number(seconds)) [total, count] = [total + 21 + Math.sin(clock()), count + 1];
-  if (count && mq.connected && clock() - last >= (1 + phase) / rateNow()) {
-    mq.publish(`room/${client}/temp`, JSON.stringify({ mean: total / count, count }), { qos: 1 });
-    [last, total, count, sent, phase] = [clock(), 0, 0, sent + 1, 0];
+  if (clock() < seconds) waiting = [waiting[0] + 21 + Math.sin(clock()), waiting[1] + 1];
+  [credit, last] = [Math.min(1, credit + (clock() - last) * rateNow()), clock()];
+  if (waiting[1] && !flying[1] && credit >= 1 && clock() >= pause) {
+    [credit, flying, waiting] = [0, waiting, [0, 0]];
+    mq.publish(`room/${client}/temp`, JSON.stringify({ mean: flying[0] / flying[1], count: flying[1] }), { qos: 1 });
   }
-  if (clock() < Number(seconds) || count) return;
-  clearInterval(timer);
-  console.log(`done: ${sent} messages at ${rateNow()} a second`);
-  mq.end();
+  if (clock() < seconds || waiting[1] || flying[1]) return;
+  console.log(`done: ${sent[0]} messages for ${sent[1]} samples at ${rateNow()} a second`);
+  mq.end(clearInterval(timer));
 }, 50);

@@ -10,7 +10,8 @@ use tidegate_control::time::Span;
 use tokio::sync::mpsc;
 
 use super::checks::{AnyStrategy, CheckSettings, Checks};
-use super::driver::{Driver, Parts, Shared, is_shared};
+use super::driver::{Driver, Parts, Shared};
+use super::round::is_shared;
 use super::subscriber::Subscriber;
 use super::tracker::{Tracker, TrackerSettings};
 use crate::clock::{Clock, span};
@@ -33,6 +34,7 @@ pub struct SubscriberBuilder {
     hold: Duration,
     most_topics: usize,
     buffer: usize,
+    buffer_bytes: usize,
     answer: usize,
 }
 
@@ -48,6 +50,7 @@ impl SubscriberBuilder {
             hold: Duration::from_secs(10),
             most_topics: 10_000,
             buffer: 1_024,
+            buffer_bytes: 16 * 1024 * 1024,
             answer: 100,
         }
     }
@@ -115,6 +118,13 @@ impl SubscriberBuilder {
         self
     }
 
+    /// Bytes of updates that wait for the program, and as many again that wait for a missing one before them. Default: 16 MiB.
+    /// An update that is longer than this alone is lost, and counted.
+    pub fn buffer_bytes(mut self, bytes: usize) -> Self {
+        self.buffer_bytes = bytes;
+        self
+    }
+
     /// Updates that one answer may bring. Default: 100.
     pub fn answer_limit(mut self, updates: usize) -> Self {
         self.answer = updates;
@@ -133,8 +143,12 @@ impl SubscriberBuilder {
         // Nobody will fetch what is missing: all that can come is what was overtaken.
         let hold = if checks.is_some() { self.hold } else { self.hold.min(OVERTAKEN) };
         let hold = span(hold);
-        let tracker =
-            TrackerSettings { most_topics: self.most_topics, most_held: self.buffer, patience: hold };
+        let tracker = TrackerSettings {
+            most_topics: self.most_topics,
+            most_held: self.buffer,
+            most_held_bytes: self.buffer_bytes,
+            patience: hold,
+        };
         let checks = match checks {
             None => None,
             Some(strategy) => {
@@ -155,6 +169,7 @@ impl SubscriberBuilder {
             checks,
             updates: sender,
             filters: self.filters,
+            most_bytes: self.buffer_bytes,
             answer: self.answer,
             topics,
             clock,

@@ -42,6 +42,8 @@ pub(super) struct Checks {
     /// When the next regular check is due; none before the first connection.
     due: Option<Moment>,
     under_way: Option<UnderWay>,
+    /// When what is asked for now was asked for the first time, on this connection.
+    first_asked: Option<Moment>,
     ids: u64,
     /// Missing updates that checks out of turn found since the last regular one.
     found: u32,
@@ -57,6 +59,7 @@ pub(super) struct CheckCounts {
     pub(super) redundant: u64,
     pub(super) silent: u64,
     pub(super) delayed: u64,
+    pub(super) refused: u64,
     pub(super) answered: u64,
     pub(super) last_response: Span,
     lost: u64,
@@ -66,7 +69,18 @@ pub(super) struct CheckCounts {
 impl Checks {
     pub(super) fn new(settings: CheckSettings, timer: CheckTimer<AnyStrategy>, limiter: Bucket) -> Self {
         let counts = CheckCounts::default();
-        Self { settings, timer, limiter, due: None, under_way: None, ids: 0, found: 0, more: false, counts }
+        Self {
+            settings,
+            timer,
+            limiter,
+            due: None,
+            under_way: None,
+            first_asked: None,
+            ids: 0,
+            found: 0,
+            more: false,
+            counts,
+        }
     }
 
     /// A connection is there: whoever asks for the first time spreads over the first interval.
@@ -78,7 +92,7 @@ impl Checks {
 
     /// The connection is gone, and so is what was asked.
     pub(super) fn disconnected(&mut self) {
-        self.under_way = None;
+        (self.under_way, self.first_asked) = (None, None);
     }
 
     /// What to do now. `gap` says that an update is known to be missing, `start` that nothing was ever asked.
@@ -101,6 +115,7 @@ impl Checks {
             Pass::Go => {
                 self.ids += 1;
                 self.under_way = Some(UnderWay { id: self.ids, sent: now, regular: regular && !start });
+                self.first_asked.get_or_insert(now);
                 self.counts.made += 1;
                 Ask::Now(self.ids)
             }
@@ -110,6 +125,11 @@ impl Checks {
     /// Whether an answer with this number is waited for.
     pub(super) fn expects(&self, id: u64) -> bool {
         self.under_way.is_some_and(|under_way| under_way.id == id)
+    }
+
+    /// Whether any answer is waited for.
+    pub(super) fn expects_any(&self) -> bool {
+        self.under_way.is_some()
     }
 
     /// An answer came that looked things up.
@@ -124,7 +144,8 @@ impl Checks {
         let Some(UnderWay { sent, regular, .. }) = self.under_way.take() else { return };
         self.more = more;
         self.found = self.found.saturating_add(missing);
-        self.count(missing, now.since(sent));
+        let first = self.first_asked.take().unwrap_or(sent);
+        self.count(missing, now.since(first));
         if regular {
             let updates = std::mem::take(&mut self.found);
             let reply = Reply { sent, answered: now, updates, last_change: None, announced };
@@ -134,8 +155,18 @@ impl Checks {
 
     /// The gateway asks to come back later.
     pub(super) fn delayed(&mut self, retry: Span, now: Moment, random: &mut dyn Random) {
+        self.counts.delayed += u64::from(self.under_way.is_some());
+        self.come_back(retry, now, random);
+    }
+
+    /// The gateway will not answer: something must change first, which may take as long as this.
+    pub(super) fn refused(&mut self, retry: Span, now: Moment, random: &mut dyn Random) {
+        self.counts.refused += u64::from(self.under_way.is_some());
+        self.come_back(retry, now, random);
+    }
+
+    fn come_back(&mut self, retry: Span, now: Moment, random: &mut dyn Random) {
         let Some(UnderWay { sent, .. }) = self.under_way.take() else { return };
-        self.counts.delayed += 1;
         // Nothing was looked up, as with silence. All who were told the same time must not come back together.
         let next = self.timer.on_silence(sent, now, random);
         self.due = Some(next.max(now + retry.scale(1.0 + 0.5 * random.uniform())));

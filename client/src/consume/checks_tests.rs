@@ -5,7 +5,7 @@ use tidegate_control::backoff::BackoffConfig;
 use tidegate_control::random::Seeded;
 
 use super::*;
-use crate::consume::tracker::{Out, Tracker, TrackerSettings};
+use crate::consume::tracker::{Out, Purpose, Tracker, TrackerSettings};
 use crate::net::Incoming;
 use crate::protocol::{Answer, Missed};
 
@@ -103,6 +103,24 @@ fn a_later_time_is_kept_and_spread() {
     assert!(returns[0] >= 20.0 && returns[90] - returns[10] > 5.0, "{returns:?}");
 }
 
+/// Whoever is sent away waits, whatever the gateway calls it.
+#[test]
+fn the_response_time_begins_with_the_first_try() {
+    let (mut checks, mut random, mut now) = (checks(tuned(), 0.4), Seeded::new(1), at(0.0));
+    checks.connected(now, &mut random);
+    next(&mut checks, &mut now, &mut random);
+    let first = now;
+    checks.delayed(Span::from_secs(20), now, &mut random);
+    next(&mut checks, &mut now, &mut random);
+    now += Span::from_millis(10);
+    checks.answered(1, false, Announced::default(), now, &mut random);
+    assert_eq!(checks.counts.last_response, now.since(first));
+    assert!(checks.counts.last_response >= Span::from_secs(20));
+    next(&mut checks, &mut now, &mut random);
+    checks.answered(0, false, Announced::default(), now + Span::from_millis(10), &mut random);
+    assert_eq!(checks.counts.last_response, Span::from_millis(10), "the next one is another one");
+}
+
 #[test]
 fn silence_ends_and_lengthens_the_interval() {
     let (mut checks, mut random, mut now) = (checks(tuned(), 1.0), Seeded::new(1), at(0.0));
@@ -123,7 +141,12 @@ struct Lossy {
 }
 
 fn lossy(strategy: AnyStrategy, seed: u64, seconds: f64, active: bool) -> Lossy {
-    let settings = TrackerSettings { most_topics: 10, most_held: 100, patience: Span::from_secs(10) };
+    let settings = TrackerSettings {
+        most_topics: 10,
+        most_held: 100,
+        most_held_bytes: 1_000_000,
+        patience: Span::from_secs(10),
+    };
     let (mut tracker, mut checks) = (Tracker::new(settings), checks(strategy, 0.4));
     let (mut random, mut world) = (Seeded::new(seed), Seeded::stream(seed, 1));
     let (mut head, mut seen, mut last, mut update) = (0u64, 0, 0, at(1.0));
@@ -132,7 +155,7 @@ fn lossy(strategy: AnyStrategy, seed: u64, seconds: f64, active: bool) -> Lossy 
         let updates = (from.max(head.saturating_sub(20)) + 1..=head).map(missed).collect();
         Answer { heads: vec![("t".into(), head)], updates, ..Answer::default() }
     };
-    tracker.answered(answer(0, 0), true, at(0.0));
+    tracker.answered(answer(0, 0), Purpose::Start { last: true }, at(0.0));
     checks.connected(at(0.0), &mut random);
     let mut take = |out: Vec<Out>| {
         seen += out.len() as u64;
@@ -160,7 +183,7 @@ fn lossy(strategy: AnyStrategy, seed: u64, seconds: f64, active: bool) -> Lossy 
                 checks.step(now, tracker.gap().is_some_and(|gap| gap <= now), false, &mut random)
         {
             let from = tracker.ask().unwrap().first().map_or(0, |(_, seq)| *seq);
-            let brought = tracker.answered(answer(head, from), false, now);
+            let brought = tracker.answered(answer(head, from), Purpose::Missing, now);
             checks.answered(brought.missing, false, Announced::default(), now, &mut random);
             take(brought.updates);
         }

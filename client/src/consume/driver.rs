@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tidegate_control::backoff::Announced;
@@ -10,12 +11,13 @@ use tidegate_control::time::{Moment, Span};
 use tokio::sync::{mpsc, oneshot};
 
 use super::checks::{Ask, Checks};
+use super::round::{Part, Round, is_shared, matches};
 use super::stats::SubscriberStats;
 use super::subscriber::{Update, Via};
-use super::tracker::{Out, Tracker};
+use super::tracker::{Out, Purpose, Tracker};
 use crate::clock::{Clock, duration, randomness};
 use crate::net::{Event, Incoming, Link, Qos, Receipt, Requests, Up, Wanted};
-use crate::protocol::{Answer, CheckRequest, Head, LoadNews, Topics, encode};
+use crate::protocol::{Answer, CheckRequest, LoadNews, Topics, encode};
 
 /// News about the gateway's load count for so long.
 const LOAD_TTL: Span = Span::from_secs(60);
@@ -26,6 +28,8 @@ const REFUSED: Span = Span::from_secs(10);
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     pub(super) stats: Mutex<SubscriberStats>,
+    /// Bytes of updates that wait for the program.
+    pub(super) queued: AtomicUsize,
 }
 
 /// An update on its way to the program.
@@ -43,6 +47,8 @@ pub(super) struct Parts {
     pub(super) checks: Option<Checks>,
     pub(super) updates: mpsc::Sender<Queued>,
     pub(super) filters: Vec<(String, Qos)>,
+    /// Bytes of updates that may wait for the program.
+    pub(super) most_bytes: usize,
     /// Updates that one answer may bring.
     pub(super) answer: usize,
     pub(super) topics: Topics,
@@ -60,8 +66,9 @@ pub(super) struct Driver {
     /// What is not acknowledged yet on this connection.
     receipts: HashMap<u64, Receipt>,
     tokens: u64,
-    /// Whether the check under way only asks where things stand.
-    beginning: bool,
+    /// What is asked, part by part, and what the part under way is for.
+    round: Round,
+    purpose: Purpose,
     load: Option<(LoadNews, Moment)>,
     /// Lost because the program was slow, by topic, until the next update of the topic says so.
     overrun: HashMap<String, u64>,
@@ -69,15 +76,18 @@ pub(super) struct Driver {
 
 impl Driver {
     pub(super) fn new(shared: Arc<Shared>, link: Link, parts: Parts) -> Self {
+        let own = parts.filters.iter().map(|(filter, _)| filter).filter(|filter| !is_shared(filter));
+        let round = Round::new(own.cloned().collect());
         Self {
             shared,
             link,
             parts,
+            round,
+            purpose: Purpose::Missing,
             random: randomness(),
             requests: None,
             receipts: HashMap::new(),
             tokens: 0,
-            beginning: false,
             load: None,
             overrun: HashMap::new(),
         }
@@ -128,10 +138,14 @@ impl Driver {
         loop {
             match checks.step(now, known, start, &mut self.random) {
                 Ask::Now(id) => {
-                    self.beginning = start;
-                    let since = self.parts.tracker.ask();
-                    let filters = per_filter(&self.parts.filters, since.as_deref());
-                    let check = encode(&CheckRequest { id, filters, max: self.parts.answer });
+                    let part = self.round.part(self.parts.tracker.known().as_deref());
+                    self.purpose = match start {
+                        true => Purpose::Start { last: self.round.is_last() },
+                        false => Purpose::Missing,
+                    };
+                    self.parts.tracker.asked(part.named());
+                    let Part { filters, from, to } = part;
+                    let check = encode(&CheckRequest { id, filters, from, to, max: self.parts.answer });
                     requests.publish(&self.parts.topics.check, check, Qos::AtMostOnce, false);
                 }
                 Ask::At(moment) if moment <= now => {}
@@ -176,9 +190,9 @@ impl Driver {
         }));
         up.requests.subscribe(&wanted);
         self.requests = Some(up.requests);
-        if !up.resumed {
-            self.parts.tracker.session_lost();
-        }
+        self.round.connected();
+        let waited = self.parts.tracker.connected(!up.resumed, now);
+        self.hand_on(waited);
         if let Some(checks) = &mut self.parts.checks {
             checks.connected(now, &mut self.random);
         }
@@ -227,17 +241,31 @@ impl Driver {
             self.shared.stats.lock().nonsense += 1;
             return;
         };
-        let Some(checks) = self.parts.checks.as_mut().filter(|checks| checks.expects(answer.id)) else {
+        let Some(checks) = &mut self.parts.checks else { return };
+        // One check at a time: a refusal without its number can only be for that.
+        let refused = answer.refused.as_ref().filter(|_| checks.expects(answer.id) || answer.id == 0);
+        if let Some(why) = refused.filter(|_| checks.expects_any()) {
+            tracing::warn!(why, "check refused");
+            self.round.refused();
+            return checks.refused(REFUSED, now, &mut self.random);
+        }
+        if !checks.expects(answer.id) {
             return;
-        };
-        let refused = answer.refused.then_some(REFUSED);
-        if let Some(retry) = answer.retry.or(refused) {
+        }
+        if let Some(retry) = answer.retry {
             return checks.delayed(retry, now, &mut self.random);
         }
         let delay = self.load.filter(|(_, at)| now < *at + LOAD_TTL).map(|(news, _)| news.response);
         let announced = Announced { delay: delay.or(answer.server), rate: answer.rate };
-        let more = answer.truncated;
-        let brought = self.parts.tracker.answered(answer, self.beginning, now);
+        // What was cut from where things stand is not asked for again: it would be cut again.
+        let cut = answer.truncated && self.purpose == Purpose::Missing;
+        let brought = self.parts.tracker.answered(answer, self.purpose, now);
+        let more = cut || brought.again || !self.round.is_last();
+        match (brought.again, cut) {
+            (true, _) => self.round.reset(),
+            (false, true) => {}
+            (false, false) => self.round.done(),
+        }
         checks.answered(brought.missing, more, announced, now, &mut self.random);
         self.hand_on(brought.updates);
     }
@@ -250,8 +278,13 @@ impl Driver {
             let update = Update { topic, payload: ready.payload, seq, via, lost_before, retained };
             // Counted first: whoever has an update finds it in the counts.
             let queued = Queued { update, token };
+            let bytes = queued.update.payload.len();
+            let full =
+                self.shared.queued.load(Ordering::Relaxed).saturating_add(bytes) > self.parts.most_bytes;
             let left = match self.parts.updates.try_reserve() {
+                Ok(_) if full => Some(queued),
                 Ok(room) => {
+                    self.shared.queued.fetch_add(bytes, Ordering::Relaxed);
                     count(&mut self.shared.stats.lock(), via, ready.lost_before);
                     room.send(queued);
                     None
@@ -300,6 +333,7 @@ impl Driver {
             let counts = checks.counts;
             (stats.checks, stats.redundant_checks) = (counts.made, counts.redundant);
             (stats.silent_checks, stats.delayed_checks) = (counts.silent, counts.delayed);
+            stats.refused_checks = counts.refused;
             (stats.interval, stats.response) = (duration(checks.interval()), duration(checks.response()));
             (stats.mean_lost, stats.answered_checks) = (checks.mean_lost(), counts.answered);
             stats.last_response = duration(counts.last_response);
@@ -324,37 +358,3 @@ fn count(stats: &mut SubscriberStats, via: Via, lost: u64) {
 
 /// Topics whose overruns are told with their next update.
 const MOST_OVERRUN: usize = 10_000;
-
-type Since = Vec<Head>;
-
-/// What to ask for each filter: the first one names all topics, since a topic must be named once only.
-fn per_filter(filters: &[(String, Qos)], since: Option<&[Head]>) -> Vec<(String, Option<Since>)> {
-    let own = filters.iter().filter(|(filter, _)| !is_shared(filter));
-    let mut all: Vec<(String, Option<Since>)> =
-        own.map(|(filter, _)| (filter.clone(), since.map(|_| Since::new()))).collect();
-    for (topic, seq) in since.unwrap_or_default() {
-        let place = all.iter().position(|(filter, _)| matches(filter, topic)).unwrap_or(0);
-        if let Some((_, Some(known))) = all.get_mut(place) {
-            known.push((topic.clone(), *seq));
-        }
-    }
-    all
-}
-
-/// Whether a filter is that of a shared group.
-pub(super) fn is_shared(filter: &str) -> bool {
-    filter.starts_with("$share/")
-}
-
-/// Whether a filter matches a topic.
-fn matches(filter: &str, topic: &str) -> bool {
-    let (mut filter, mut topic) = (filter.split('/'), topic.split('/'));
-    loop {
-        match (filter.next(), topic.next()) {
-            (Some("#"), _) | (None, None) => return true,
-            (Some("+"), Some(_)) => {}
-            (Some(wanted), Some(level)) if wanted == level => {}
-            _ => return false,
-        }
-    }
-}

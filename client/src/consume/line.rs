@@ -19,6 +19,13 @@ pub(super) struct Held {
     pub(super) since: Moment,
 }
 
+/// How much waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Waiting {
+    pub(super) updates: usize,
+    pub(super) bytes: usize,
+}
+
 /// An update that may be handed on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ready {
@@ -36,10 +43,12 @@ pub(super) struct Line {
     /// The number of the last update handed on, or of where we came in; none before either.
     pub(super) last: Option<u64>,
     pub(super) held: BTreeMap<u64, Held>,
+    /// The bytes of what is held.
+    held_bytes: usize,
     /// What `last` was when the check under way was made.
     asked: Option<u64>,
-    /// The session was lost: the gateway may count anew.
-    unsure: bool,
+    /// There is a new connection, and no answer has come on it: the gateway may count anew.
+    doubt: Option<Doubt>,
     /// `last` is where the gateway says that things stand, and nothing came yet.
     untouched: bool,
     /// Lost since the last update handed on.
@@ -55,6 +64,18 @@ pub(super) struct Line {
     last_payload: Option<u64>,
 }
 
+/// What is known of a line while the gateway may count anew.
+#[derive(Debug, Clone, Copy)]
+struct Doubt {
+    since: Moment,
+    /// The session was lost: what comes now was published since, so that a low number is a new one.
+    lost: bool,
+    /// The first number handed on since, and how many were called lost before it.
+    first: Option<(u64, u64)>,
+    /// What came without a number since.
+    unnumbered: usize,
+}
+
 /// What a line made of an update that came by itself.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Came {
@@ -67,21 +88,52 @@ pub(super) enum Came {
 }
 
 impl Line {
-    /// The session was lost.
-    pub(super) fn doubt(&mut self) {
-        self.unsure = true;
+    /// There is a new connection. With a new session nothing that waits can be completed any more: it goes on.
+    pub(super) fn doubt(&mut self, lost: bool, now: Moment) -> Vec<Ready> {
+        let ready = if lost { self.release(u64::MAX) } else { Vec::new() };
+        let lost = lost || self.counts_from_new();
+        self.doubt = Some(Doubt { since: now, lost, first: None, unnumbered: 0 });
+        ready
     }
 
-    /// Takes a number that came by itself: what is to become of its update.
-    pub(super) fn judge(&mut self, seq: u64) -> Came {
+    /// An answer on this connection shows that the gateway counts on.
+    pub(super) fn trust(&mut self) {
+        self.doubt = None;
+    }
+
+    /// An answer on this connection shows that the gateway counts anew. What came in the new count stays; what waits from
+    /// the old one goes on.
+    pub(super) fn distrust(&mut self) -> Vec<Ready> {
+        let Some(doubt) = self.doubt.take() else { return Vec::new() };
+        self.forget_marks(doubt.unnumbered);
+        if let Some((first, called)) = doubt.first {
+            // It went on as the next one of the old count. What came before it in the new one is too late.
+            self.lost += first.saturating_sub(1).saturating_sub(called);
+            self.asked = None;
+            return Vec::new();
+        }
+        let (old, new): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            std::mem::take(&mut self.held).into_iter().partition(|(_, held)| held.since < doubt.since);
+        self.held = old;
+        let ready = self.restart(0);
+        (self.held, self.held_bytes) = (BTreeMap::new(), 0);
+        new.into_iter().for_each(|(seq, held)| self.hold(seq, held));
+        ready
+    }
+
+    /// Takes a number that came by itself: what is to become of its update. `asks` says that checks fetch what is missing.
+    pub(super) fn judge(&mut self, seq: u64, retained: bool, asks: bool) -> Came {
         self.numbered = true;
         let last = *self.last.get_or_insert(seq.saturating_sub(1));
         // What was under way, or retained, when the gateway said where things stand is no duplicate.
-        let first = std::mem::take(&mut self.untouched);
-        if (std::mem::take(&mut self.unsure) || first) && seq <= last {
-            self.restart(seq.saturating_sub(1));
-            return Came::Now;
+        if std::mem::take(&mut self.untouched) && seq <= last {
+            self.begin_after(seq.saturating_sub(1));
         }
+        // A retained one may be old: the next answer says which it is, if there will be one.
+        if self.counts_from_new() && seq <= last && !(retained && asks) {
+            self.begin_after(if asks { 0 } else { seq.saturating_sub(1) });
+        }
+        let last = self.last.unwrap_or(0);
         match seq {
             _ if seq <= last || self.held.contains_key(&seq) => Came::Twice,
             _ if seq == last + 1 => Came::Now,
@@ -89,10 +141,26 @@ impl Line {
         }
     }
 
-    /// A check is made: the last number that it names.
-    pub(super) fn ask(&mut self) -> Option<u64> {
+    /// A check is made that names this topic.
+    pub(super) fn ask(&mut self) {
         self.asked = self.last;
-        self.last
+    }
+
+    /// A check is made that does not.
+    pub(super) fn forget_asked(&mut self) {
+        self.asked = None;
+    }
+
+    /// An answer names this topic: if nothing is known of it, not even that it is new, it begins with the first update
+    /// that the answer brings.
+    pub(super) fn come_in(&mut self, first: Option<u64>, head: u64, truncated: bool) {
+        let place = first.map(|first| first.saturating_sub(1)).or((!truncated).then_some(head));
+        self.last = self.last.or(place);
+    }
+
+    /// Numbers up to this one were never given: they are not missing.
+    pub(super) fn skip_to(&mut self, start: u64) {
+        self.last = self.last.map(|last| last.max(start));
     }
 
     /// Whether an answer with this head shows that the gateway counts anew: it is behind what the check named. (Behind
@@ -106,10 +174,11 @@ impl Line {
         self.numbered || !self.bare
     }
 
-    /// The gateway counts anew, from after this number.
-    pub(super) fn restart(&mut self, last: u64) {
-        self.last = Some(last);
-        self.unsure = false;
+    /// The gateway counts anew, from after this number: what waits is of the old count and goes on.
+    pub(super) fn restart(&mut self, last: u64) -> Vec<Ready> {
+        let ready = self.release(u64::MAX);
+        self.begin_after(last);
+        ready
     }
 
     /// Hands on an update; what is missing before it is lost.
@@ -117,20 +186,35 @@ impl Line {
         let missing = seq.saturating_sub(self.last.unwrap_or(0).saturating_add(1));
         self.last = Some(seq);
         self.last_payload = Some(mark(&held.payload));
+        if let Some(doubt) = &mut self.doubt {
+            doubt.first.get_or_insert((seq, missing));
+        }
         let lost_before = std::mem::take(&mut self.lost) + missing;
         Ready { seq: Some(seq), payload: held.payload, via: held.via, lost_before, token: None }
+    }
+
+    /// Keeps an update that waits for those before it.
+    pub(super) fn hold(&mut self, seq: u64, held: Held) {
+        self.held_bytes += held.payload.len();
+        let before = self.held.insert(seq, held);
+        self.held_bytes -= before.map_or(0, |before| before.payload.len());
+    }
+
+    /// How many updates wait, and their bytes.
+    pub(super) fn waiting(&self) -> Waiting {
+        Waiting { updates: self.held.len(), bytes: self.held_bytes }
     }
 
     /// Hands on what waits, as long as it follows; all up to `until`, whatever is missing.
     pub(super) fn release(&mut self, until: u64) -> Vec<Ready> {
         let mut ready = Vec::new();
-        while let Some((seq, _)) = self
-            .held
-            .first_key_value()
-            .filter(|(seq, _)| **seq <= until || Some(**seq) == self.last.map(|last| last + 1))
-        {
+        while let Some((seq, _)) = self.held.first_key_value().filter(|(seq, _)| {
+            **seq <= until || self.last.is_some_and(|last| last.checked_add(1) == Some(**seq))
+        }) {
             let seq = *seq;
-            if let Some(held) = self.held.remove(&seq).filter(|_| self.last.is_none_or(|last| seq > last)) {
+            let held = self.held.remove(&seq);
+            self.held_bytes -= held.as_ref().map_or(0, |held| held.payload.len());
+            if let Some(held) = held.filter(|_| self.last.is_none_or(|last| seq > last)) {
                 ready.push(self.hand_on(seq, held));
             }
         }
@@ -148,6 +232,9 @@ impl Line {
             return None;
         }
         self.bare = true;
+        if let Some(doubt) = &mut self.doubt {
+            doubt.unnumbered += 1;
+        }
         remember(&mut self.unnumbered, mark);
         self.last_payload = Some(mark);
         let lost_before = std::mem::take(&mut self.lost);
@@ -177,9 +264,33 @@ impl Line {
 
     /// Where things stand: what came by itself up to here needs no explanation.
     pub(super) fn begin(&mut self, head: u64) {
-        self.untouched = self.last.is_none();
-        self.last = Some(self.last.unwrap_or(0).max(head));
+        // A number from before the gateway was asked for the first time may be one of an older count.
+        let known = self.last.filter(|_| self.doubt.is_none_or(|doubt| doubt.first.is_some()));
+        self.untouched = known.is_none();
+        self.last = Some(known.unwrap_or(0).max(head));
+        self.doubt = None;
         self.unnumbered.clear();
+    }
+
+    /// Whether a low number that comes by itself is one of a new count.
+    fn counts_from_new(&self) -> bool {
+        self.doubt.is_some_and(|doubt| doubt.lost && doubt.first.is_none())
+    }
+
+    fn begin_after(&mut self, last: u64) {
+        self.last = Some(last);
+        // The check under way named a number of the old count.
+        self.asked = None;
+        if let Some(doubt) = self.doubt.take() {
+            self.forget_marks(doubt.unnumbered);
+        }
+    }
+
+    /// Forgets the payloads of the old count, all but the last so many.
+    fn forget_marks(&mut self, keep: usize) {
+        let old = self.unnumbered.len().saturating_sub(keep);
+        self.unnumbered.drain(..old);
+        self.recovered.clear();
     }
 
     fn recover(&mut self, seq: u64, payload: Bytes) -> Ready {

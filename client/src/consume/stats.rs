@@ -24,13 +24,15 @@ pub struct SubscriberStats {
     pub silent_checks: u64,
     /// Checks that the gateway asked to make later.
     pub delayed_checks: u64,
+    /// Checks that the gateway refused; the log says why.
+    pub refused_checks: u64,
     /// The adaptive part of the interval between two checks now (t).
     pub interval: Duration,
     /// The mean number of updates that a check found overwritten (k).
     pub mean_lost: f64,
-    /// The mean time that an answer took.
+    /// The mean time from a check to what it asked for; when the gateway asked to come back later, from the first try on.
     pub response: Duration,
-    /// The time that the last answer took.
+    /// The last time of that kind.
     pub last_response: Duration,
     /// Checks that were answered with what is missing.
     pub answered_checks: u64,

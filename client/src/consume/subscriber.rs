@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -82,6 +83,7 @@ impl Subscriber {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Update>> {
         let queued = std::task::ready!(self.updates.poll_recv(context));
         Poll::Ready(queued.map(|Queued { update, token }| {
+            self.shared.queued.fetch_sub(update.payload.len(), Ordering::Relaxed);
             if let Some(token) = token {
                 // Fails only when the driver is gone, and the connection with it.
                 let _ = self.taken.send(token);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use bytes::Bytes;
 use tidegate_control::time::{Moment, Span};
 
-use super::line::{Came, Held, Line, Ready};
+use super::line::{Came, Held, Line, Ready, Waiting};
 use super::subscriber::Via;
 use crate::net::Incoming;
 use crate::protocol::{Answer, Head};
@@ -20,6 +20,8 @@ pub(super) struct TrackerSettings {
     pub(super) most_topics: usize,
     /// Updates that may wait for those before them, over all topics.
     pub(super) most_held: usize,
+    /// Bytes of them.
+    pub(super) most_held_bytes: usize,
     /// How long one waits.
     pub(super) patience: Span,
 }
@@ -41,12 +43,23 @@ impl Out {
     }
 }
 
+/// What a check asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Where things stand; `last` says that with its answer all of that is known.
+    Start { last: bool },
+    /// What is missing.
+    Missing,
+}
+
 /// What an answer brought.
 #[derive(Debug, Default)]
 pub(super) struct Brought {
     pub(super) updates: Vec<Out>,
     /// Updates that had not come by themselves.
     pub(super) missing: u32,
+    /// The gateway counts anew: what it said is void, and it must be asked again at once.
+    pub(super) again: bool,
 }
 
 /// What a subscriber knows of its topics.
@@ -54,12 +67,14 @@ pub(super) struct Brought {
 pub(super) struct Tracker {
     settings: TrackerSettings,
     lines: HashMap<String, Line>,
-    held: usize,
+    held: Waiting,
     epoch: Option<u64>,
     /// Whether the gateway has told where things stand.
     begun: bool,
     /// Whether it told of all topics: from then on one that is not known is new.
     complete: bool,
+    /// Whether an answer about that was cut.
+    cut: bool,
     pub(super) duplicates: u64,
 }
 
@@ -68,16 +83,18 @@ impl Tracker {
         Self {
             settings,
             lines: HashMap::new(),
-            held: 0,
+            held: Waiting::default(),
             epoch: None,
             begun: false,
             complete: false,
+            cut: false,
             duplicates: 0,
         }
     }
 
     /// Takes an update that came by itself. `token` acknowledges it, and goes with it if it goes on at once.
     pub(super) fn came(&mut self, message: Incoming, token: Option<u64>, now: Moment) -> Vec<Out> {
+        let asks = self.begun;
         let Some(line) = self.line(&message.topic) else { return vec![Out::untracked(message, token)] };
         let Incoming { topic, payload, retain, seq, .. } = message;
         let Some(seq) = seq else {
@@ -89,7 +106,7 @@ impl Tracker {
                 .collect();
         };
         let held = Held { payload, via: Via::Passive, since: now };
-        match line.judge(seq) {
+        match line.judge(seq, retain, asks) {
             Came::Twice => {
                 self.duplicates += 1;
                 Vec::new()
@@ -99,22 +116,30 @@ impl Tracker {
                 self.collect(topic, retain, Some(first), 0)
             }
             Came::Early => {
-                line.held.insert(seq, held);
-                self.held += 1;
-                let until = if self.held > self.settings.most_held { seq } else { 0 };
+                let before = line.waiting();
+                line.hold(seq, held);
+                let after = line.waiting();
+                self.count(before, after);
+                let TrackerSettings { most_held, most_held_bytes, .. } = self.settings;
+                let full = self.held.updates > most_held || self.held.bytes > most_held_bytes;
+                let until = if full { seq } else { 0 };
                 self.collect(topic, retain, None, until)
             }
         }
     }
 
-    /// Takes an answer. `began` says that the check only asked where things stand.
-    pub(super) fn answered(&mut self, answer: Answer, began: bool, now: Moment) -> Brought {
-        if self.epoch.is_some() && answer.epoch.is_some() && answer.epoch != self.epoch {
-            self.lines.values_mut().for_each(|line| line.restart(0));
-        }
+    /// Takes the answer to a check with this purpose.
+    pub(super) fn answered(&mut self, answer: Answer, purpose: Purpose, now: Moment) -> Brought {
+        let anew = self.epoch.is_some() && answer.epoch.is_some() && answer.epoch != self.epoch;
         self.epoch = answer.epoch.or(self.epoch);
-        if began {
-            (self.begun, self.complete) = (true, !answer.truncated);
+        if anew {
+            // The answer is one to a check that named numbers of the old count.
+            let updates = self.of_all(Line::distrust);
+            return Brought { updates, again: true, ..Brought::default() };
+        }
+        if let Purpose::Start { last } = purpose {
+            self.cut |= answer.truncated;
+            (self.begun, self.complete) = (last, last && !self.cut);
             for (topic, head) in answer.heads {
                 if let Some(line) = self.known_or_new(&topic) {
                     line.begin(head);
@@ -122,9 +147,15 @@ impl Tracker {
             }
             return Brought::default();
         }
+        self.lines.values_mut().for_each(Line::trust);
         let mut updates: BTreeMap<String, Vec<(u64, Bytes)>> = BTreeMap::new();
         for missed in answer.updates {
             updates.entry(missed.topic).or_default().push((missed.seq, missed.payload));
+        }
+        for (topic, start) in answer.starts {
+            if let Some(line) = self.line(&topic) {
+                line.skip_to(start);
+            }
         }
         let mut brought = Brought::default();
         for head in answer.heads {
@@ -161,12 +192,25 @@ impl Tracker {
         since.map(|since| since + OVERTAKING)
     }
 
-    /// A check is made: the last number known of each topic; none before the gateway has told where things stand.
-    pub(super) fn ask(&mut self) -> Option<Vec<Head>> {
+    /// The last number known of each topic, in their order; none before the gateway has told where things stand.
+    pub(super) fn known(&self) -> Option<Vec<Head>> {
         if !self.begun {
             return None;
         }
-        Some(self.lines.iter_mut().filter_map(|(topic, line)| Some((topic.clone(), line.ask()?))).collect())
+        let known = self.lines.iter().filter_map(|(topic, line)| Some((topic.clone(), line.last?)));
+        let mut known: Vec<Head> = known.collect();
+        known.sort_unstable();
+        Some(known)
+    }
+
+    /// A check is made that names these topics.
+    pub(super) fn asked<'a>(&mut self, named: impl Iterator<Item = &'a Head>) {
+        self.lines.values_mut().for_each(Line::forget_asked);
+        for (topic, _) in named {
+            if let Some(line) = self.lines.get_mut(topic) {
+                line.ask();
+            }
+        }
     }
 
     /// Whether the gateway has told where things stand.
@@ -174,9 +218,25 @@ impl Tracker {
         self.begun
     }
 
-    /// A new session: the gateway may count anew.
-    pub(super) fn session_lost(&mut self) {
-        self.lines.values_mut().for_each(Line::doubt);
+    /// A new connection, perhaps to a gateway that counts anew; `lost` says that the session is new too. What waited and
+    /// can't be completed any more.
+    pub(super) fn connected(&mut self, lost: bool, now: Moment) -> Vec<Out> {
+        self.of_all(|line| line.doubt(lost, now))
+    }
+
+    /// Tells all lines something; what they hand on.
+    fn of_all(&mut self, mut tell: impl FnMut(&mut Line) -> Vec<Ready>) -> Vec<Out> {
+        let mut all = Vec::new();
+        for (topic, line) in &mut self.lines {
+            let ready = tell(line);
+            all.extend(ready.into_iter().map(|ready| Out { topic: topic.clone(), ready, retained: false }));
+        }
+        self.held = Waiting::default();
+        for waiting in self.lines.values().map(Line::waiting) {
+            self.held.updates += waiting.updates;
+            self.held.bytes += waiting.bytes;
+        }
+        all
     }
 
     fn answered_topic(
@@ -188,13 +248,20 @@ impl Tracker {
         to: &mut Brought,
     ) {
         let (topic, head) = head;
-        let Some(line) = self.known_or_new(&topic) else { return };
+        let Some(line) = self.line(&topic) else { return };
+        line.come_in(updates.first().map(|(seq, _)| *seq), head, truncated);
         if line.is_anew(head) {
-            line.restart(0);
+            let before = line.waiting();
+            let old = line.restart(0).into_iter();
+            to.updates.extend(old.map(|ready| Out { topic: topic.clone(), ready, retained: false }));
+            let after = line.waiting();
+            self.count(before, after);
         }
+        let Some(line) = self.lines.get_mut(&topic) else { return };
+        let brought = updates.last().map_or(0, |(seq, _)| *seq);
         let numbered = line.is_numbered();
         if !numbered && !updates.is_empty() {
-            let until = if truncated { updates.last().map_or(head, |(seq, _)| *seq) } else { head };
+            let until = if truncated { brought } else { head };
             let (ready, missing) = line.compare(updates, until);
             to.missing = to.missing.saturating_add(u32::try_from(missing).unwrap_or(u32::MAX));
             let out = ready.into_iter().map(|ready| Out { topic: topic.clone(), ready, retained: false });
@@ -204,18 +271,18 @@ impl Tracker {
         let there = line.held.range(..=head).count() as u64;
         let missing = head.saturating_sub(last).saturating_sub(there);
         to.missing = to.missing.saturating_add(u32::try_from(missing).unwrap_or(u32::MAX));
-        let mut added = 0;
+        let before = line.waiting();
         for (seq, payload) in updates.into_iter().filter(|(seq, _)| *seq > last) {
             let held = Held { payload, via: Via::Active, since: now };
             if line.held.contains_key(&seq) {
                 continue;
             }
-            line.held.insert(seq, held);
-            added += 1;
+            line.hold(seq, held);
         }
-        self.held += added;
+        let after = line.waiting();
+        self.count(before, after);
         // What the answer does not bring will not come any more, unless there was no room for it.
-        let until = if truncated { 0 } else { head };
+        let until = if truncated { brought } else { head };
         let out = self.collect(topic, false, None, until);
         to.updates.extend(out);
     }
@@ -223,15 +290,22 @@ impl Tracker {
     /// The updates of a topic that can go on, after a first one.
     fn collect(&mut self, topic: String, retained: bool, first: Option<Ready>, until: u64) -> Vec<Out> {
         let Some(line) = self.lines.get_mut(&topic) else { return Vec::new() };
-        let before = line.held.len();
+        let before = line.waiting();
         let rest = line.release(until);
-        self.held -= (before - line.held.len()).min(self.held);
+        let after = line.waiting();
+        self.count(before, after);
         first.into_iter().chain(rest).map(|ready| Out { topic: topic.clone(), ready, retained }).collect()
+    }
+
+    /// What waits in one line has changed.
+    fn count(&mut self, before: Waiting, after: Waiting) {
+        self.held.updates = (self.held.updates + after.updates).saturating_sub(before.updates);
+        self.held.bytes = (self.held.bytes + after.bytes).saturating_sub(before.bytes);
     }
 
     fn early(&self) -> impl Iterator<Item = (&String, &Line)> {
         // Nothing waits most of the time: then no line is looked at.
-        let lines = (self.held > 0).then_some(&self.lines);
+        let lines = (self.held.updates > 0).then_some(&self.lines);
         lines.into_iter().flatten().filter(|(_, line)| !line.held.is_empty())
     }
 
@@ -253,6 +327,16 @@ impl Tracker {
             self.lines.insert(topic.to_owned(), Line::default());
         }
         self.lines.get_mut(topic)
+    }
+}
+
+#[cfg(test)]
+impl Tracker {
+    /// A check is made that names all topics.
+    pub(super) fn ask(&mut self) -> Option<Vec<Head>> {
+        let known = self.known()?;
+        self.asked(known.iter());
+        Some(known)
     }
 }
 

@@ -14,6 +14,10 @@ pub(crate) struct CheckRequest {
     pub(crate) id: u64,
     /// Each filter with the last sequence number known of each topic; none asks where things stand and for no updates.
     pub(crate) filters: Vec<(String, Option<Vec<Head>>)>,
+    /// Topics before this one are not asked for.
+    pub(crate) from: Option<String>,
+    /// Topics from this one on are not asked for.
+    pub(crate) to: Option<String>,
     pub(crate) max: usize,
 }
 
@@ -21,7 +25,13 @@ pub(crate) struct CheckRequest {
 pub(crate) fn encode(request: &CheckRequest) -> Bytes {
     let filters: Vec<Value> =
         request.filters.iter().map(|(filter, since)| one_filter(filter, since.as_deref())).collect();
-    json!({ "v": 1, "id": request.id, "filters": filters, "max": request.max }).to_string().into()
+    let mut check = json!({ "v": 1, "id": request.id, "filters": filters, "max": request.max });
+    for (key, end) in [("from", &request.from), ("to", &request.to)] {
+        if let Some(topic) = end {
+            check[key] = topic.as_str().into();
+        }
+    }
+    check.to_string().into()
 }
 
 fn one_filter(filter: &str, since: Option<&[(String, u64)]>) -> Value {
@@ -49,6 +59,8 @@ pub(crate) struct Answer {
     pub(crate) epoch: Option<u64>,
     pub(crate) heads: Vec<Head>,
     pub(crate) updates: Vec<Missed>,
+    /// Of topics that are not numbered from 1, the number before their first.
+    pub(crate) starts: Vec<Head>,
     /// There are more updates than the answer holds.
     pub(crate) truncated: bool,
     /// How long the gateway took.
@@ -57,17 +69,17 @@ pub(crate) struct Answer {
     pub(crate) rate: Option<f64>,
     /// The gateway is over its limit: nothing was looked up, ask again after this time.
     pub(crate) retry: Option<Span>,
-    /// The gateway will not answer this.
-    pub(crate) refused: bool,
+    /// The gateway will not answer this, and says why.
+    pub(crate) refused: Option<String>,
 }
 
 impl Answer {
     /// Reads an answer; none when it makes no sense. The connection's packet limit bounds its size.
     pub(crate) fn read(payload: &[u8]) -> Option<Self> {
         let value = versioned(serde_json::from_slice(payload).ok()?)?;
-        let heads = match value.get("heads") {
-            None | Some(Value::Null) => Vec::new(),
-            Some(heads) => heads.as_object()?.iter().map(head).collect::<Option<_>>()?,
+        let numbers = |key| match value.get(key) {
+            None | Some(Value::Null) => Some(Vec::new()),
+            Some(heads) => heads.as_object()?.iter().map(head).collect::<Option<Vec<Head>>>(),
         };
         let updates = match value.get("updates") {
             None | Some(Value::Null) => Vec::new(),
@@ -81,17 +93,23 @@ impl Answer {
         Some(Self {
             id: value.get("id")?.as_u64()?,
             epoch: optional(&value, "epoch", Value::as_u64)?,
-            heads,
+            heads: numbers("heads")?,
             updates,
+            starts: numbers("starts")?,
             truncated: optional(&value, "truncated", Value::as_bool)?.unwrap_or(false),
             server: span("server_ms")?,
             rate: optional(&value, "rate", Value::as_f64)?
                 .and_then(usable_rate)
                 .map(|rate| rate.max(SLOWEST)),
             retry: span("retry_ms")?,
-            refused: value.get("error").is_some_and(|error| !error.is_null()),
+            refused: value.get("error").filter(|error| !error.is_null()).map(why),
         })
     }
+}
+
+/// The reason of a refusal, not longer than a log line should be.
+fn why(error: &Value) -> String {
+    error.as_str().unwrap_or("for no reason that is a text").chars().take(200).collect()
 }
 
 fn head((topic, seq): (&String, &Value)) -> Option<Head> {
@@ -113,11 +131,15 @@ mod tests {
     #[test]
     fn the_check_of_the_protocol_is_written() {
         let since = Some(vec![("room/1/temp".to_owned(), 1041)]);
-        let request = CheckRequest { id: 17, filters: vec![("room/+/temp".into(), since)], max: 100 };
+        let filters = vec![("room/+/temp".into(), since)];
+        let request = CheckRequest { id: 17, filters, from: None, to: None, max: 100 };
         let written: Value = serde_json::from_slice(&encode(&request)).unwrap();
         let expected =
             r#"{"v":1,"id":17,"filters":[{"filter":"room/+/temp","since":{"room/1/temp":1041}}],"max":100}"#;
         assert_eq!(written, serde_json::from_str::<Value>(expected).unwrap());
+        let part = encode(&CheckRequest { from: Some("a".into()), to: Some("b".into()), ..request.clone() });
+        let part: Value = serde_json::from_slice(&part).unwrap();
+        assert_eq!((&part["from"], &part["to"]), (&json!("a"), &json!("b")));
         let first = CheckRequest { filters: vec![("a/#".into(), None)], ..request };
         assert!(!String::from_utf8_lossy(&encode(&first)).contains("since"));
     }
@@ -137,6 +159,10 @@ mod tests {
         assert_eq!(Answer::read(text), Some(expected));
         let later = Answer::read(br#"{"v":1,"id":17,"retry_ms":1500,"rate":0.1}"#).unwrap();
         assert_eq!((later.retry, later.rate), (Some(Span::from_millis(1500)), Some(0.1)));
+        let refused = Answer::read(br#"{"v":1,"id":17,"error":"too long"}"#).unwrap();
+        assert_eq!(refused.refused.as_deref(), Some("too long"));
+        let late = Answer::read(br#"{"v":1,"id":17,"heads":{"t":8},"starts":{"t":5}}"#).unwrap();
+        assert_eq!(late.starts, [("t".to_owned(), 5)]);
     }
 
     #[test]
@@ -148,6 +174,7 @@ mod tests {
             r#"{"id":"x"}"#,
             r#"{"id":1,"heads":[]}"#,
             r#"{"id":1,"heads":{"t":-1}}"#,
+            r#"{"id":1,"starts":7}"#,
             r#"{"id":1,"updates":[{}]}"#,
             r#"{"id":1,"updates":[{"topic":"t","seq":1,"payload_b64":"?"}]}"#,
         ] {

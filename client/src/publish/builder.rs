@@ -42,6 +42,7 @@ impl PublisherBuilder {
             growth: 1.1,
             urgent: 100,
             urgent_bytes: 256 * 1024,
+            urgent_memory: Span::from_secs(5),
             window: 16,
         };
         Self { connection, class: None, qos: Qos::default(), retain: false, outbox }
@@ -117,6 +118,17 @@ impl PublisherBuilder {
         self
     }
 
+    /// How long an urgent message is kept after it was acknowledged, within the bounds of [`PublisherBuilder::urgent_buffer`].
+    /// Default: 5 s.
+    ///
+    /// A broker may be killed after it acknowledged a message and before it handed it on. When it is back without the
+    /// session, the urgent messages of so long before the last sign of life are sent again, in order: subscribers may get them twice.
+    /// With [`Qos::ExactlyOnce`], or zero, they are not.
+    pub fn urgent_memory(mut self, time: Duration) -> Self {
+        self.outbox.urgent_memory = span(time);
+        self
+    }
+
     /// How many messages may wait for their acknowledgement. Default: 16.
     pub fn window(mut self, messages: u16) -> Self {
         self.outbox.window = usize::from(messages.clamp(1, 64));
@@ -124,8 +136,11 @@ impl PublisherBuilder {
     }
 
     /// Starts to connect and to publish, on the current tokio runtime.
-    pub fn start(self) -> Result<Publisher, Error> {
+    pub fn start(mut self) -> Result<Publisher, Error> {
         self.validate()?;
+        if self.qos == Qos::ExactlyOnce {
+            self.outbox.urgent_memory = Span::ZERO;
+        }
         let topics = self.connection.topics(self.class.as_deref())?;
         let tls = self.connection.validate()?;
         let runtime = tokio::runtime::Handle::try_current().map_err(|_| Error::NoRuntime)?;

@@ -33,6 +33,10 @@ pub struct PublisherStats {
     pub urgent_delivered: u64,
     /// Urgent messages that wait, in the buffer or for an acknowledgement.
     pub urgent_waiting: u64,
+    /// Urgent messages that were acknowledged, sent again since the broker had lost its session, and acknowledged again.
+    pub urgent_repeated: u64,
+    /// Urgent messages that are to be sent again for that reason.
+    pub urgent_repeating: u64,
     /// Refusals because of the rate (0x97): the message went again later.
     pub pushed_back: u64,
     /// Announcements of rates that were followed.

@@ -93,7 +93,7 @@ impl Driver {
                 self.requests = None;
                 self.shared.outbox.lock().disconnected();
             }
-            Event::Sent(id) => self.shared.outbox.lock().sent(id),
+            Event::Sent(id) => self.shared.outbox.lock().sent(id, now),
             Event::Answered { id, outcome, hints } => {
                 self.shared.outbox.lock().answered(id, outcome, &hints, now, &mut self.random);
             }

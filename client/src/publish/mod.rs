@@ -30,4 +30,6 @@ pub(crate) struct Message {
     pub(crate) urgent: bool,
     /// Whether a newer message of its topic makes it worthless.
     pub(crate) newest_wins: bool,
+    /// Whether it was acknowledged before, by a broker that has lost its memory since.
+    pub(crate) repeated: bool,
 }

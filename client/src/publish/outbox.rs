@@ -31,6 +31,8 @@ pub(crate) struct OutboxSettings {
     pub(crate) growth: f64,
     pub(crate) urgent: usize,
     pub(crate) urgent_bytes: usize,
+    /// How long an urgent message is kept after it was acknowledged.
+    pub(crate) urgent_memory: Span,
     /// Messages that may wait for an acknowledgement.
     pub(crate) window: usize,
 }
@@ -69,7 +71,7 @@ impl Outbox {
     pub(crate) fn new(settings: OutboxSettings) -> Self {
         Self {
             slots: Slots::new(settings.slots.clone()),
-            urgent: Urgent::new(settings.urgent, settings.urgent_bytes),
+            urgent: Urgent::new(settings.urgent, settings.urgent_bytes, settings.urgent_memory),
             again: VecDeque::new(),
             handed: VecDeque::new(),
             flying: BTreeMap::new(),
@@ -110,6 +112,7 @@ impl Outbox {
             samples: 0,
             urgent: true,
             newest_wins: false,
+            repeated: false,
         };
         if is_topic_name(topic) && self.urgent.push(message) {
             return Ok(());
@@ -146,6 +149,7 @@ impl Outbox {
             let mut lost: Vec<Message> = std::mem::take(&mut self.flying).into_values().collect();
             lost.sort_by_key(|message| message.number);
             lost.into_iter().rev().for_each(|message| self.put_back(message));
+            self.urgent.repeat();
         }
     }
 
@@ -158,14 +162,14 @@ impl Outbox {
     }
 
     /// The message handed over first was sent with this packet identifier, or one under way was sent again.
-    pub(crate) fn sent(&mut self, id: u16) {
+    pub(crate) fn sent(&mut self, id: u16, now: Moment) {
         if id != 0 && self.flying.contains_key(&id) {
             return;
         }
         let Some(message) = self.handed.pop_front() else { return };
         // With QoS 0 there is no identifier, and nobody will say more about it.
         if id == 0 {
-            self.delivered(&message);
+            self.delivered(&message, now);
         } else {
             self.flying.insert(id, message);
         }
@@ -181,6 +185,7 @@ impl Outbox {
         random: &mut dyn Random,
     ) {
         self.hear(hints, now);
+        self.urgent.forget(now);
         let refused = outcome == Outcome::PushedBack;
         // With a rate and no refusal the wait is that rate's interval, which the pace keeps anyway.
         let wait = hints.wait.filter(|_| refused || hints.rate.is_none());
@@ -192,7 +197,7 @@ impl Outbox {
         self.stats.pushed_back += u64::from(refused);
         let Some(message) = self.flying.remove(&id) else { return };
         match outcome {
-            Outcome::Accepted => self.delivered(&message),
+            Outcome::Accepted => self.delivered(&message, now),
             Outcome::PushedBack => self.put_back(message),
             Outcome::Rejected => self.rejected(&message),
         }
@@ -218,7 +223,8 @@ impl Outbox {
     /// What was counted.
     pub(crate) fn stats(&self) -> PublisherStats {
         let waiting = self.slots.samples() + self.under_way().map(|message| message.samples).sum::<u64>();
-        PublisherStats { waiting, urgent_waiting: self.urgent.count(), ..self.stats }
+        let (urgent_waiting, urgent_repeating) = (self.urgent.count(), self.repeating());
+        PublisherStats { waiting, urgent_waiting, urgent_repeating, ..self.stats }
     }
 
     /// Bytes of samples that wait.
@@ -229,6 +235,11 @@ impl Outbox {
     /// Messages made of samples, and alarms, that were taken out and are not answered yet.
     fn under_way(&self) -> impl Iterator<Item = &Message> {
         self.again.iter().chain(&self.handed).chain(self.flying.values())
+    }
+
+    /// Alarms that go again, the one under way included.
+    fn repeating(&self) -> u64 {
+        self.urgent.repeats() + self.under_way().filter(|message| message.repeated).count() as u64
     }
 
     fn urgent_step(&mut self, now: Moment) -> Step {
@@ -277,7 +288,10 @@ impl Outbox {
             self.stats.dropped += samples;
             return again;
         };
-        self.hand(Message { number, topic, payload, samples, urgent: false, newest_wins }, now)
+        self.hand(
+            Message { number, topic, payload, samples, urgent: false, newest_wins, repeated: false },
+            now,
+        )
     }
 
     /// Gives a message to the network, unless the broker would never take it.
@@ -320,10 +334,12 @@ impl Outbox {
         }
     }
 
-    fn delivered(&mut self, message: &Message) {
+    fn delivered(&mut self, message: &Message, now: Moment) {
         if message.urgent {
             self.urgent.done(message);
-            self.stats.urgent_delivered += 1;
+            self.urgent.remember(message, now);
+            self.stats.urgent_delivered += u64::from(!message.repeated);
+            self.stats.urgent_repeated += u64::from(message.repeated);
         } else {
             self.stats.delivered_messages += 1;
             self.stats.delivered_samples += message.samples;
@@ -333,7 +349,7 @@ impl Outbox {
     fn rejected(&mut self, message: &Message) {
         if message.urgent {
             self.urgent.done(message);
-            self.stats.urgent_rejected += 1;
+            self.stats.urgent_rejected += u64::from(!message.repeated);
         } else {
             self.stats.rejected_samples += message.samples;
         }

@@ -19,7 +19,15 @@ fn settings(policy: Policy) -> OutboxSettings {
         min_interval: Span::ZERO,
         deadband: 0.0,
     };
-    OutboxSettings { slots, own_rate: None, growth: 1.1, urgent: 5, urgent_bytes: 1_000, window: 4 }
+    OutboxSettings {
+        slots,
+        own_rate: None,
+        growth: 1.1,
+        urgent: 5,
+        urgent_bytes: 1_000,
+        urgent_memory: Span::from_secs(5),
+        window: 4,
+    }
 }
 
 /// A publisher with a broker that answers when it is told to.
@@ -46,7 +54,7 @@ impl Rig {
             match self.outbox.step(self.now, &mut self.random) {
                 Step::Send(message) => {
                     self.ids += 1;
-                    self.outbox.sent(self.ids);
+                    self.outbox.sent(self.ids, self.now);
                     self.flying.push((self.ids, message.clone()));
                     gone.push(message);
                 }
@@ -191,7 +199,7 @@ fn a_minute_without_network_neither_blocks_nor_grows() {
 
 #[test]
 fn alarms_keep_their_order_through_refusals_and_breaks() {
-    let mut rig = Rig::new(settings(Policy::Latest));
+    let mut rig = Rig::new(OutboxSettings { urgent_memory: Span::ZERO, ..settings(Policy::Latest) });
     for text in ["a", "b", "c", "d", "e"] {
         rig.outbox.offer_urgent("alarm", text.into()).unwrap();
     }
@@ -221,6 +229,42 @@ fn alarms_keep_their_order_through_refusals_and_breaks() {
     rig.answer_all(Outcome::Accepted);
     let stats = rig.outbox.stats();
     assert_eq!((stats.urgent_delivered, stats.urgent_rejected, stats.urgent_refused), (4, 1, 1));
+    assert!(stats.is_conserved());
+}
+
+/// A broker may be killed between its acknowledgement and the delivery.
+#[test]
+fn alarms_that_a_broker_may_have_forgotten_go_again() {
+    let mut rig = Rig::new(settings(Policy::Latest));
+    let alarms = |rig: &mut Rig, texts: &[&str]| {
+        for text in texts {
+            rig.outbox.offer_urgent("alarm", (*text).to_owned().into()).unwrap();
+        }
+        rig.run_for(0.1).iter().map(|(_, message)| String::from_utf8_lossy(&message.payload).into()).collect()
+    };
+    let all: Vec<String> = alarms(&mut rig, &["a", "b"]);
+    assert_eq!(all, ["a", "b"]);
+    rig.now += Span::from_secs(7);
+    let all: Vec<String> = alarms(&mut rig, &["c", "d"]);
+    assert_eq!(all, ["c", "d"]);
+    // However long it is away: nothing was heard of it since.
+    rig.outbox.disconnected();
+    rig.now += Span::from_secs(600);
+    rig.outbox.connected(100, usize::MAX, true);
+    assert_eq!(rig.run().0, [], "it has its memory");
+    rig.outbox.disconnected();
+    rig.outbox.offer_urgent("alarm", "e".into()).unwrap();
+    rig.outbox.connected(100, usize::MAX, false);
+    assert_eq!(rig.outbox.stats().urgent_repeating, 2);
+    assert_eq!(Rig::texts(&rig.run().0), ["c"]);
+    assert_eq!(rig.outbox.stats().urgent_repeating, 2, "it is not acknowledged");
+    rig.outbox.disconnected();
+    rig.flying.clear();
+    rig.outbox.connected(100, usize::MAX, false);
+    let all: Vec<String> = alarms(&mut rig, &[]);
+    assert_eq!(all, ["c", "d", "e"]);
+    let stats = rig.outbox.stats();
+    assert_eq!((stats.urgent_delivered, stats.urgent_repeated, stats.urgent_repeating), (5, 2, 0));
     assert!(stats.is_conserved());
 }
 
@@ -403,7 +447,10 @@ proptest! {
                     let hints = Hints { wait: wait.map(|ms| Span::from_millis(ms.into())), ..Hints::default() };
                     let message = rig.answer(place, outcome, &hints);
                     if message.urgent && outcome == Outcome::Accepted {
-                        delivered.push(String::from_utf8_lossy(&message.payload).parse().unwrap());
+                        let number = String::from_utf8_lossy(&message.payload).parse().unwrap();
+                        // Some go twice, since the broker may have forgotten them.
+                        if !message.repeated { delivered.push(number); }
+                        prop_assert!(delivered.contains(&number));
                     }
                 },
                 Op::Break(resumed) => {
@@ -419,6 +466,7 @@ proptest! {
             }
             prop_assert!(rig.outbox.stats().is_conserved(), "{:?}", rig.outbox.stats());
             prop_assert!(rig.flying.len() <= 4);
+            prop_assert!(rig.outbox.stats().urgent_repeating <= 5);
             prop_assert!(rig.outbox.bytes() <= 10_000 + 4 * 1_000);
         }
         prop_assert_eq!(delivered.clone(), (0..delivered.len() as u32).collect::<Vec<_>>());

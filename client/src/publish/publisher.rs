@@ -88,7 +88,7 @@ impl Publisher {
             // From here on no progress is missed.
             progress.as_mut().enable();
             let stats = self.stats();
-            if stats.waiting == 0 && stats.urgent_waiting == 0 {
+            if stats.waiting == 0 && stats.urgent_waiting == 0 && stats.urgent_repeating == 0 {
                 return;
             }
             progress.await;

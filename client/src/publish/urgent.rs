@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use tidegate_control::time::{Moment, Span};
+
 use super::Message;
 
 /// The queue of urgent messages.
@@ -17,11 +19,29 @@ pub(crate) struct Urgent {
     under_way: bool,
     most: usize,
     most_bytes: usize,
+    /// How long one is kept after it was acknowledged.
+    memory: Span,
+    /// Those that were acknowledged lately, oldest first, and their bytes; within the same bounds.
+    remembered: VecDeque<(Moment, Message)>,
+    remembered_bytes: usize,
+    /// Those among them that go again, before all others.
+    repeats: VecDeque<Message>,
 }
 
 impl Urgent {
-    pub(crate) fn new(most: usize, most_bytes: usize) -> Self {
-        Self { waiting: VecDeque::new(), bytes: 0, count: 0, under_way: false, most, most_bytes }
+    pub(crate) fn new(most: usize, most_bytes: usize, memory: Span) -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            bytes: 0,
+            count: 0,
+            under_way: false,
+            most,
+            most_bytes,
+            memory,
+            remembered: VecDeque::new(),
+            remembered_bytes: 0,
+            repeats: VecDeque::new(),
+        }
     }
 
     /// Appends a message; false when there is no room.
@@ -37,7 +57,7 @@ impl Urgent {
 
     /// Whether one may go now.
     pub(crate) fn is_ready(&self) -> bool {
-        !self.under_way && !self.waiting.is_empty()
+        !self.under_way && !(self.waiting.is_empty() && self.repeats.is_empty())
     }
 
     /// The next one, which is then under way.
@@ -45,7 +65,7 @@ impl Urgent {
         if self.under_way {
             return None;
         }
-        let message = self.waiting.pop_front()?;
+        let message = self.repeats.pop_front().or_else(|| self.waiting.pop_front())?;
         self.under_way = true;
         Some(message)
     }
@@ -53,14 +73,52 @@ impl Urgent {
     /// The one under way did not get there.
     pub(crate) fn put_back(&mut self, message: Message) {
         self.under_way = false;
-        self.waiting.push_front(message);
+        let to = if message.repeated { &mut self.repeats } else { &mut self.waiting };
+        to.push_front(message);
     }
 
     /// The one under way is done.
     pub(crate) fn done(&mut self, message: &Message) {
         self.under_way = false;
-        self.bytes -= message.payload.len().min(self.bytes);
-        self.count -= 1.min(self.count);
+        if !message.repeated {
+            self.bytes -= message.payload.len().min(self.bytes);
+            self.count -= 1.min(self.count);
+        }
+    }
+
+    /// One was acknowledged: a broker that loses its memory soon after has perhaps not handed it on.
+    pub(crate) fn remember(&mut self, message: &Message, now: Moment) {
+        if self.memory.is_zero() {
+            return;
+        }
+        self.remembered_bytes += message.payload.len();
+        self.remembered.push_back((now, Message { repeated: true, ..message.clone() }));
+        self.forget(now);
+    }
+
+    /// The broker was heard: it still has its memory.
+    pub(crate) fn forget(&mut self, now: Moment) {
+        let (most, most_bytes, memory) = (self.most, self.most_bytes, self.memory);
+        while let Some((at, oldest)) = self.remembered.front()
+            && (*at + memory < now || self.remembered.len() > most || self.remembered_bytes > most_bytes)
+        {
+            self.remembered_bytes -= oldest.payload.len();
+            self.remembered.pop_front();
+        }
+    }
+
+    /// The broker has lost its memory: what it acknowledged lately goes again, in order, before what waits.
+    pub(crate) fn repeat(&mut self) {
+        self.remembered_bytes = 0;
+        let lately = std::mem::take(&mut self.remembered).into_iter().map(|(_, message)| message);
+        // Those that were to go again, and did not, come after.
+        let later = std::mem::take(&mut self.repeats);
+        self.repeats = lately.chain(later).collect();
+    }
+
+    /// How many go again.
+    pub(crate) fn repeats(&self) -> u64 {
+        self.repeats.len() as u64
     }
 
     /// How many are not done.

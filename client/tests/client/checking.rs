@@ -53,6 +53,35 @@ async fn over_a_lossy_link_what_is_dropped_is_fetched() {
     assert!(3 * active_lost <= passive_lost, "{active_lost} of {passive_lost} are still lost");
 }
 
+/// More topics than one check can name: they are asked for in parts, and what was dropped is found in each of them.
+#[tokio::test]
+async fn thousands_of_topics_are_asked_for_in_parts() {
+    const TOPICS: usize = 5_000;
+    let gateway = Gateway::real(&["check.max_answer=200"]);
+    let relay = lossy_relay(gateway.address("mqtt")).await;
+    let often = ConstantConfig { interval: Span::from_millis(40) }.build().unwrap();
+    let connection = Connection::new(&format!("mqtt://{relay}"), "active").unwrap();
+    let builder = Subscriber::builder(connection).filter_with("room/#", tidegate_client::Qos::AtMostOnce);
+    let mut active = builder.strategy(often).most_checks(40.0).buffer(2 * TOPICS).start().unwrap();
+    until("a first answer", || active.stats().answered_checks > 0).await;
+    let source = Publisher::builder(Connection::new(&gateway.url(), "source").unwrap());
+    let source = source.buffer(TOPICS, 1_000_000).window(64).start().unwrap();
+    for n in 0..TOPICS {
+        assert!(source.offer(&format!("room/{n}/temperature at the window"), n.to_string()));
+    }
+    soon("delivery", source.delivered()).await;
+    let (mut topics, mut fetched) = (std::collections::HashSet::new(), 0);
+    while topics.len() < TOPICS {
+        let update = soon("an update", active.next()).await.unwrap();
+        fetched += u64::from(update.via == Via::Active);
+        assert!(topics.insert(update.topic), "each comes once");
+    }
+    assert!(fetched > 100, "{fetched} were fetched");
+    let round = active.stats().answered_checks + 10;
+    until("a round", || active.stats().answered_checks > round).await;
+    assert_eq!((active.stats().refused_checks, active.stats().silent_checks), (0, 0));
+}
+
 /// Members of a shared group get a part each: what the others got is neither missing nor fetched.
 #[tokio::test]
 async fn a_member_of_a_group_misses_nothing() {

@@ -4,8 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use rumqttc::v5::mqttbytes::v5::{Packet, PubAck, PubAckProperties, PubAckReason};
+use serde_json::Value;
+
 use crate::gateway::Gateway;
 use crate::publishing::{Controller, listener};
+use crate::scripted::{Answer, Scripted};
 use crate::{PLAYED, soon};
 
 /// The directory that cargo builds into.
@@ -75,6 +79,48 @@ async fn thermometer(name: &str, command: impl FnOnce(&Gateway) -> Command) {
     assert!(messages >= 1 && samples >= 4 * messages, "{messages} messages for {samples} samples: {text}");
 }
 
+/// A broker refuses the first message (0x97) and tells a rate with that. Its samples go again, nothing is sent in the time
+/// that it names, and the rate holds until the end, since nobody said that it ends.
+async fn refused(command: impl FnOnce(&Scripted) -> Command) {
+    let mut messages = 0;
+    let broker = Scripted::start(move |packet| {
+        let Packet::Publish(publish) = packet else { return None };
+        messages += 1;
+        let refuse = messages == 1;
+        let reason = if refuse { PubAckReason::QuotaExceeded } else { PubAckReason::Success };
+        let hints =
+            [("tide-rate", "0.5"), ("tide-wait-ms", "1000")].map(|(key, value)| (key.into(), value.into()));
+        let properties = PubAckProperties { reason_string: None, user_properties: hints.into() };
+        let properties = Some(properties).filter(|_| refuse);
+        Some(Answer::send([Packet::PubAck(PubAck { pkid: publish.pkid, reason, properties })]))
+    })
+    .await;
+    let text = run(command(&broker)).await;
+    let topic = broker.seen.lock().iter().find_map(|packet| match packet {
+        Packet::Publish(publish) => Some(String::from_utf8_lossy(&publish.topic).into_owned()),
+        _ => None,
+    });
+    let counts: Vec<u64> = broker
+        .payloads(&topic.expect("a message"))
+        .iter()
+        .map(|payload| serde_json::from_str::<Value>(payload).unwrap()["count"].as_u64().unwrap())
+        .collect();
+    assert!(counts[1] > counts[0], "what was refused is part of the next: {counts:?}");
+    let (accepted, samples) = (counts.len() - 1, counts[1..].iter().sum::<u64>());
+    let expected = format!("done: {accepted} messages for {samples} samples at 0.5 a second");
+    assert!(text.contains(&expected), "{expected}: {text}");
+    assert!(accepted <= 9, "twelve seconds, half a message in each: {counts:?}");
+}
+
+/// Whoever doubts that it is simple may count.
+#[test]
+fn forty_lines_are_enough() {
+    for name in ["thermometer.py", "thermometer.cjs"] {
+        let lines = std::fs::read_to_string(script(name)).unwrap().lines().count();
+        assert!(lines <= 40, "{name} has {lines} lines");
+    }
+}
+
 #[tokio::test]
 async fn thermometer_in_rust() {
     thermometer("rust", |gateway| {
@@ -85,28 +131,40 @@ async fn thermometer_in_rust() {
     .await;
 }
 
+fn python(port: u16, seconds: &str) -> Command {
+    let mut command = Command::new(installed("venv/bin/python"));
+    let port = port.to_string();
+    command.arg(script("thermometer.py")).args(["127.0.0.1", &port, "python", seconds, PLAYED]);
+    command
+}
+
+fn javascript(url: &str, seconds: &str) -> Command {
+    let module = installed("node/node_modules/mqtt/package.json");
+    let modules = module.parent().and_then(Path::parent).unwrap().to_owned();
+    let mut command = Command::new("node");
+    command.env("NODE_PATH", modules).arg(script("thermometer.cjs"));
+    command.args([url, "javascript", seconds, PLAYED]);
+    command
+}
+
 #[tokio::test]
 async fn thermometer_in_python() {
-    thermometer("python", |gateway| {
-        let mut command = Command::new(installed("venv/bin/python"));
-        let port = gateway.address("mqtt").port().to_string();
-        command.arg(script("thermometer.py")).args(["127.0.0.1", &port, "python", "3", PLAYED]);
-        command
-    })
-    .await;
+    thermometer("python", |gateway| python(gateway.address("mqtt").port(), "3")).await;
 }
 
 #[tokio::test]
 async fn thermometer_in_javascript() {
-    let module = installed("node/node_modules/mqtt/package.json");
-    let modules = module.parent().and_then(Path::parent).unwrap().to_owned();
-    thermometer("javascript", |gateway| {
-        let mut command = Command::new("node");
-        command.env("NODE_PATH", modules).arg(script("thermometer.cjs"));
-        command.args([&gateway.url(), "javascript", "3", PLAYED]);
-        command
-    })
-    .await;
+    thermometer("javascript", |gateway| javascript(&gateway.url(), "3")).await;
+}
+
+#[tokio::test]
+async fn a_refusal_in_python() {
+    refused(|broker| python(broker.address.port(), "12")).await;
+}
+
+#[tokio::test]
+async fn a_refusal_in_javascript() {
+    refused(|broker| javascript(&broker.url(), "12")).await;
 }
 
 #[tokio::test]

@@ -26,7 +26,7 @@ pub(crate) struct Relay {
     pub(crate) address: SocketAddr,
     /// When each connection was accepted while the cable was in.
     pub(crate) accepted: Arc<Mutex<Vec<Instant>>>,
-    /// When clients sent messages, if what came at once began with one.
+    /// When clients sent messages.
     #[allow(dead_code, reason = "read by the example must_show")]
     pub(crate) sent: Arc<Mutex<Vec<Instant>>>,
     cable: watch::Sender<Cable>,
@@ -96,16 +96,67 @@ async fn copy(
     mut cable: watch::Receiver<Cable>,
     sent: Option<Arc<Mutex<Vec<Instant>>>>,
 ) {
-    let mut buffer = vec![0; 16 * 1024];
+    let (mut buffer, mut packets) = (vec![0; 16 * 1024], Packets::default());
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
-        // The first byte of a PUBLISH.
-        if let Some(sent) = sent.as_ref().filter(|_| buffer[0] >> 4 == 3) {
-            sent.lock().push(Instant::now());
+        if let Some(sent) = &sent {
+            let messages = packets.messages(&buffer[..length]);
+            sent.lock().extend(std::iter::repeat_n(Instant::now(), messages));
         }
         if cable.wait_for(|now| *now != Cable::Out).await.is_err()
             || to.write_all(&buffer[..length]).await.is_err()
         {
             return;
         }
+    }
+}
+
+/// Where packets begin in a stream of bytes, however they are cut.
+#[derive(Default)]
+struct Packets {
+    /// Bytes of the length of the packet that were read, and the length so far; none before its first byte.
+    header: Option<(u32, usize)>,
+    /// Bytes of the packet that are still to come.
+    rest: usize,
+}
+
+impl Packets {
+    /// How many messages begin in these bytes.
+    fn messages(&mut self, mut bytes: &[u8]) -> usize {
+        let mut messages = 0;
+        while let [first, rest @ ..] = bytes {
+            match self.header {
+                _ if self.rest > 0 => {
+                    let passed = self.rest.min(bytes.len());
+                    self.rest -= passed;
+                    bytes = &bytes[passed..];
+                    continue;
+                }
+                None => {
+                    messages += usize::from(first >> 4 == 3);
+                    self.header = Some((0, 0));
+                }
+                Some((count, length)) => {
+                    let length = length | usize::from(first & 0x7f) << (7 * count);
+                    let whole = first & 0x80 == 0;
+                    (self.header, self.rest) =
+                        if whole { (None, length) } else { (Some((count + 1, length)), 0) };
+                }
+            }
+            bytes = rest;
+        }
+        messages
+    }
+}
+
+#[test]
+fn messages_are_counted_however_they_are_cut() {
+    let publish = |length: u8| [&[0x32, length][..], &vec![0x32; length.into()]].concat();
+    let long = [&[0x30, 0xc8, 0x01][..], &[0x30; 200]].concat();
+    let stream =
+        [publish(9), vec![0xc0, 0], publish(5), long, vec![0x40, 2, 0x30, 0x30], publish(0)].concat();
+    assert_eq!(Packets::default().messages(&stream), 4);
+    for size in 1..stream.len() {
+        let mut packets = Packets::default();
+        assert_eq!(stream.chunks(size).map(|some| packets.messages(some)).sum::<usize>(), 4, "{size}");
     }
 }

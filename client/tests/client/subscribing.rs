@@ -173,6 +173,22 @@ async fn silence_is_survived() {
     assert_eq!(subscriber.stats().lost, 1);
 }
 
+/// A gateway that can't even read the number of a check: the client knows which one it means, and does not wait for more.
+#[tokio::test]
+async fn a_refusal_without_a_number_is_noticed() {
+    let broker = Scripted::start(|packet| match packet {
+        Packet::Publish(publish) if publish.topic == format!("{PLAYED}/check/dashboard") => {
+            let answer = json!({ "v": 1, "id": 0, "error": "too long" }).to_string();
+            Some(Answer::send(vec![message(&format!("{PLAYED}/update/dashboard"), answer, None)]))
+        }
+        other => Some(usual(other)),
+    })
+    .await;
+    let subscriber = dashboard(&broker.url(), Version::V5);
+    until("a refusal", || subscriber.stats().refused_checks > 0).await;
+    assert_eq!((subscriber.stats().silent_checks, subscriber.stats().delayed_checks), (0, 0));
+}
+
 /// A program that does not take its updates: the broker may not send more than the window, and nothing is lost.
 #[tokio::test]
 async fn a_slow_program_holds_back_the_broker() {
@@ -213,5 +229,24 @@ async fn what_does_not_fit_is_counted() {
     until("all came", || subscriber.stats().overrun == 40).await;
     let texts: Vec<String> = take(&mut subscriber, 10).await.into_iter().map(|(text, ..)| text).collect();
     assert_eq!(texts, (1..=10).map(|n| n.to_string()).collect::<Vec<_>>());
+    assert_eq!((subscriber.stats().passive, subscriber.stats().lost), (10, 40));
+}
+
+/// The same for bytes: few messages can be large.
+#[tokio::test]
+async fn what_is_too_large_together_is_counted() {
+    let broker = Scripted::start(|packet| match packet {
+        Packet::Subscribe(_) => {
+            let mut answer = usual(packet);
+            answer.packets.extend((1..=50u64).map(|seq| message("t", vec![b'x'; 1_000], Some(seq))));
+            Some(answer)
+        }
+        other => Some(usual(other)),
+    })
+    .await;
+    let builder = Subscriber::builder(connection(&broker.url(), "dashboard")).filter("t");
+    let mut subscriber = builder.buffer_bytes(10_500).passive_only().start().unwrap();
+    until("all came", || subscriber.stats().overrun == 40).await;
+    assert_eq!(take(&mut subscriber, 10).await.len(), 10);
     assert_eq!((subscriber.stats().passive, subscriber.stats().lost), (10, 40));
 }

@@ -25,6 +25,12 @@ pub struct CheckConfig {
     pub max_rate: f64,
     /// The longest that a check waits for its answer before it is told to come back.
     pub max_wait: Duration,
+    /// Checks that wait for their answers at the same time, those that are merged too; others may come back later.
+    pub max_waiting: usize,
+    /// Bytes of checks that wait at the same time, about.
+    pub max_waiting_bytes: usize,
+    /// Topics that are compared with filters in a second: whoever asks with wildcards takes the place of several.
+    pub max_looks: u64,
     /// Updates in one answer, whatever the check asks for.
     pub max_answer: usize,
     /// Bytes of payloads in one answer.
@@ -45,6 +51,9 @@ impl Default for CheckConfig {
             max_payload: 16 * 1024,
             max_rate: 1_000.0,
             max_wait: Duration::from_millis(100),
+            max_waiting: 1_000,
+            max_waiting_bytes: 8 * 1024 * 1024,
+            max_looks: 10_000_000,
             max_answer: 1_000,
             max_answer_bytes: 256 * 1024,
             max_check: 64 * 1024,
@@ -79,6 +88,7 @@ impl CheckConfig {
         let counts = [
             ("max_topics", self.max_topics),
             ("max_updates", self.max_updates),
+            ("max_waiting", self.max_waiting),
             ("max_answer", self.max_answer),
             ("max_check", self.max_check),
         ];
@@ -87,6 +97,13 @@ impl CheckConfig {
         }
         if !(self.max_rate.is_finite() && self.max_rate >= 1.0) {
             return wrong("max_rate", &self.max_rate, "at least 1 a second");
+        }
+        if self.max_looks == 0 {
+            return wrong("max_looks", &self.max_looks, "at least 1");
+        }
+        // A check of the largest size takes some more once it is read.
+        if self.max_waiting_bytes < self.max_check.saturating_mul(16) {
+            return wrong("max_waiting_bytes", &self.max_waiting_bytes, "at least 16 times max_check");
         }
         if self.max_bytes < self.max_payload.saturating_mul(SHELVES) {
             return wrong("max_bytes", &self.max_bytes, "at least 16 times max_payload");
@@ -114,6 +131,9 @@ mod tests {
         assert_eq!(with(|config| config.prefix = "#".into()), Err("prefix"));
         assert_eq!(with(|config| config.max_updates = 0), Err("max_updates"));
         assert_eq!(with(|config| config.max_rate = f64::NAN), Err("max_rate"));
+        assert_eq!(with(|config| config.max_waiting = 0), Err("max_waiting"));
+        assert_eq!(with(|config| config.max_waiting_bytes = 1_000), Err("max_waiting_bytes"));
+        assert_eq!(with(|config| config.max_looks = 0), Err("max_looks"));
         assert_eq!(with(|config| config.max_bytes = 100_000), Err("max_bytes"));
         assert_eq!(with(|config| config.max_answer_bytes = 1), Err("max_answer_bytes"));
     }

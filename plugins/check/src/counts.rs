@@ -9,12 +9,15 @@ pub(crate) struct Counts {
     pub(crate) answered: AtomicU64,
     pub(crate) merged: AtomicU64,
     pub(crate) deferred: AtomicU64,
+    /// Those among the deferred for which there was no room to wait.
+    pub(crate) crowded: AtomicU64,
     pub(crate) refused: AtomicU64,
 }
 
 const ANSWERED: &str = "tidegate_check_answered_total";
 const MERGED: &str = "tidegate_check_merged_total";
 const DEFERRED: &str = "tidegate_check_deferred_total";
+const CROWDED: &str = "tidegate_check_crowded_total";
 const REFUSED: &str = "tidegate_check_refused_total";
 const TOPICS: &str = "tidegate_check_topics";
 const BYTES: &str = "tidegate_check_history_bytes";
@@ -29,7 +32,11 @@ impl Counts {
         );
         metrics::describe_counter!(
             DEFERRED,
-            "Checks over check.max_rate, which were told a time to come back."
+            "Checks over check.max_rate or check.max_looks, which were told a time to come back."
+        );
+        metrics::describe_counter!(
+            CROWDED,
+            "Those among them for which check.max_waiting or check.max_waiting_bytes left no room to wait."
         );
         metrics::describe_counter!(
             REFUSED,
@@ -45,6 +52,7 @@ impl Counts {
         metrics::counter!(ANSWERED).absolute(read(&self.answered));
         metrics::counter!(MERGED).absolute(read(&self.merged));
         metrics::counter!(DEFERRED).absolute(read(&self.deferred));
+        metrics::counter!(CROWDED).absolute(read(&self.crowded));
         metrics::counter!(REFUSED).absolute(read(&self.refused));
         metrics::gauge!(TOPICS).set(topics as f64);
         metrics::gauge!(BYTES).set(bytes as f64);

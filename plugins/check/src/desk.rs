@@ -7,13 +7,11 @@ use tidegate_control::pacing::Bucket;
 use tidegate_control::time::{Moment, Span};
 
 use crate::config::CheckConfig;
-use crate::message::{Asked, Check};
+use crate::message::{Check, Question};
 use crate::share::Share;
 
 /// Nobody is sent away for longer.
 const LONGEST: Span = Span::from_secs(60);
-/// Checks that are answered with one look.
-const MOST_MERGED: usize = 10_000;
 
 /// What became of a check that came in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,15 +22,15 @@ pub enum Submitted {
     Merged,
     /// It can't be answered soon: it may come back after this time.
     Later(Span),
+    /// There is no room for it to wait: it may come back after this time.
+    NoRoom(Span),
 }
 
 /// Checks to be answered with one look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Served {
     /// What they ask.
-    pub asked: Vec<Asked>,
-    /// The updates that each answer may bring.
-    pub max: usize,
+    pub question: Question,
     /// Who asked.
     pub askers: Vec<Asker>,
 }
@@ -64,6 +62,8 @@ pub struct Reply {
 struct Waiting {
     key: u64,
     due: Moment,
+    /// The bytes that all of this takes.
+    bytes: usize,
     served: Served,
 }
 
@@ -72,52 +72,78 @@ struct Waiting {
 pub struct Desk {
     rate: f64,
     max_wait: Span,
+    max_waiting: usize,
+    max_waiting_bytes: usize,
     waiting: VecDeque<Waiting>,
+    /// How many wait, those that were merged too, and their bytes.
+    askers: usize,
+    bytes: usize,
     /// Books a place for each that waits.
     limiter: Bucket,
+    /// Books the topics that are looked at.
+    looks: Bucket,
     /// Up to when those who were sent away fill the time.
     promised: Moment,
     share: Share,
 }
 
 impl Desk {
-    /// A desk with the limit of a configuration; none when that is no rate.
+    /// A desk with the limits of a configuration; none when those are no rates.
     pub fn new(config: &CheckConfig, now: Moment) -> Option<Self> {
-        // A tenth of a second's worth at once: the limit is about load, not about single checks.
-        let limiter = Bucket::new(now, config.max_rate, (config.max_rate / 10.0).max(1.0)).ok()?;
-        let max_wait = Span::from_secs_f64(config.max_wait.as_secs_f64());
-        let share = Share::new(config.max_rate);
+        // A tenth of a second's worth at once: the limits are about load, not about single checks.
+        let bucket = |rate: f64| Bucket::new(now, rate, (rate / 10.0).max(1.0)).ok();
         Some(Self {
             rate: config.max_rate,
-            max_wait,
+            max_wait: Span::from_secs_f64(config.max_wait.as_secs_f64()),
+            max_waiting: config.max_waiting,
+            max_waiting_bytes: config.max_waiting_bytes,
             waiting: VecDeque::new(),
-            limiter,
+            askers: 0,
+            bytes: 0,
+            limiter: bucket(config.max_rate)?,
+            looks: bucket(config.max_looks as f64)?,
             promised: now,
-            share,
+            share: Share::new(config.max_rate),
         })
     }
 
-    /// A check of a client comes in. Nothing is kept of one that may come back later.
-    pub fn submit(&mut self, client: &str, reply: &Reply, check: Check, now: Moment) -> Submitted {
+    /// A check of a client comes in; `looks` is how many topics must be looked at to answer it. Nothing is kept of one
+    /// that may come back later.
+    pub fn submit(
+        &mut self,
+        client: &str,
+        reply: &Reply,
+        check: Check,
+        looks: u64,
+        now: Moment,
+    ) -> Submitted {
         self.share.asks(now, hash(&client));
-        let Check { id, asked, max } = check;
-        let asker = || Asker { client: client.to_owned(), id, came: now, reply: reply.clone() };
-        let key = hash(&(&asked, max));
-        let mut same =
-            self.waiting.iter_mut().filter(|other| other.key == key).map(|other| &mut other.served);
-        if let Some(served) = same.find(|served| served.asked == asked && served.max == max)
-            && served.askers.len() < MOST_MERGED
-        {
-            served.askers.push(asker());
-            return Submitted::Merged;
-        }
-        let wait = self.limiter.wait(now, 1);
+        let Check { id, question } = check;
+        let key = hash(&question);
+        let same = |other: &Waiting| other.key == key && other.served.question == question;
+        let same = self.waiting.iter().position(same);
+        // Whoever asks the same as another costs no look, but an answer of its own.
+        let answer = self.limiter.wait(now, 1);
+        let wait = if same.is_some() { answer } else { answer.max(self.looks.wait(now, looks)) };
         if wait > self.max_wait {
             return Submitted::Later(self.promise(now));
         }
+        let asker = Asker { client: client.to_owned(), id, came: now, reply: reply.clone() };
+        let bytes = asker.size() + if same.is_some() { 0 } else { question.size() };
+        if self.askers >= self.max_waiting || self.bytes + bytes > self.max_waiting_bytes {
+            return Submitted::NoRoom(self.promise(now));
+        }
         self.limiter.charge(now, 1);
-        let served = Served { asked, max, askers: vec![asker()] };
-        self.waiting.push_back(Waiting { key, due: now + wait, served });
+        self.askers += 1;
+        self.bytes += bytes;
+        if let Some(other) = same.and_then(|place| self.waiting.get_mut(place)) {
+            other.served.askers.push(asker);
+            other.bytes += bytes;
+            return Submitted::Merged;
+        }
+        self.looks.charge(now, looks);
+        let served = Served { question, askers: vec![asker] };
+        self.waiting.push_back(Waiting { key, due: now + wait, bytes, served });
         Submitted::Waiting
     }
 
@@ -127,7 +153,10 @@ impl Desk {
         if now < first.due {
             return Err(Some(first.due.since(now)));
         }
-        self.waiting.pop_front().map(|waiting| waiting.served).ok_or(None)
+        let Waiting { bytes, served, .. } = self.waiting.pop_front().ok_or(None)?;
+        self.askers -= served.askers.len();
+        self.bytes -= bytes;
+        Ok(served)
     }
 
     /// The checks a second that each client should make at most now; none while there is room for all.
@@ -147,6 +176,15 @@ impl Desk {
     }
 }
 
+impl Asker {
+    /// The bytes that it takes to keep it, about.
+    fn size(&self) -> usize {
+        let reply = self.reply.topic.as_ref().map_or(0, String::len)
+            + self.reply.correlation.as_ref().map_or(0, |data| data.len());
+        size_of::<Self>() + self.client.len() + reply
+    }
+}
+
 fn hash(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
@@ -159,11 +197,14 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::message::Asked;
+
+    fn config() -> CheckConfig {
+        CheckConfig { max_rate: 100.0, max_wait: Duration::from_millis(50), ..CheckConfig::default() }
+    }
 
     fn desk() -> Desk {
-        let config =
-            CheckConfig { max_rate: 100.0, max_wait: Duration::from_millis(50), ..CheckConfig::default() };
-        Desk::new(&config, at(0.0)).unwrap()
+        Desk::new(&config(), at(0.0)).unwrap()
     }
 
     fn at(seconds: f64) -> Moment {
@@ -171,11 +212,12 @@ mod tests {
     }
 
     fn check(id: u64, filter: &str) -> Check {
-        Check { id, asked: vec![Asked { filter: filter.into(), since: None }], max: 10 }
+        let asked = vec![Asked { filter: filter.into(), since: None }];
+        Check { id, question: Question { asked, max: 10, from: None, to: None } }
     }
 
     fn submit(desk: &mut Desk, client: &str, check: Check, now: Moment) -> Submitted {
-        desk.submit(client, &Reply::default(), check, now)
+        desk.submit(client, &Reply::default(), check, 1, now)
     }
 
     #[test]
@@ -201,7 +243,7 @@ mod tests {
             match submit(&mut desk, &format!("c{n}"), check(1, &format!("t/{n}")), at(0.0)) {
                 Submitted::Later(retry) => retries.push(retry.as_secs_f64()),
                 Submitted::Waiting => assert!(retries.is_empty()),
-                Submitted::Merged => panic!("nobody asks the same"),
+                other => panic!("{other:?}: nobody asks the same, and there is room"),
             }
         }
         assert!((980..=990).contains(&retries.len()), "{}", retries.len());
@@ -230,5 +272,55 @@ mod tests {
             }
         }
         assert!(desk.waiting.len() <= 20);
+    }
+
+    /// Each is sent its own answer, so that the limit is for all of them.
+    #[test]
+    fn those_who_ask_the_same_count_too() {
+        let mut desk = desk();
+        let mut merged = 0;
+        for n in 0..1_000 {
+            match submit(&mut desk, &format!("c{n}"), check(1, "t/#"), at(0.0)) {
+                Submitted::Merged => merged += 1,
+                Submitted::Later(retry) => assert!(retry <= LONGEST),
+                Submitted::Waiting => assert_eq!(n, 0),
+                Submitted::NoRoom(_) => panic!("there is room"),
+            }
+        }
+        assert!((10..20).contains(&merged), "{merged}");
+        assert_eq!(desk.serve(at(0.0)).unwrap().askers.len(), 1 + merged);
+    }
+
+    #[test]
+    fn the_waiting_room_has_a_size() {
+        let slow = CheckConfig { max_wait: Duration::from_secs(3_600), max_waiting: 30, ..config() };
+        let mut desk = Desk::new(&slow, at(0.0)).unwrap();
+        let mut ask = |n: u64| submit(&mut desk, "c", check(n, &format!("t/{}", n % 20)), at(0.0));
+        assert!((0..30).all(|n| matches!(ask(n), Submitted::Waiting | Submitted::Merged)));
+        assert!((0..30).all(|n| matches!(ask(n), Submitted::NoRoom(retry) if retry > Span::ZERO)));
+        while desk.serve(at(100.0)).is_ok() {}
+        assert_eq!((desk.askers, desk.bytes), (0, 0));
+        assert_eq!(submit(&mut desk, "c", check(1, "t"), at(100.0)), Submitted::Waiting);
+        let small = CheckConfig { max_waiting_bytes: 10_000, ..slow };
+        let mut desk = Desk::new(&small, at(0.0)).unwrap();
+        let long = check(1, &"x".repeat(9_000));
+        assert_eq!(submit(&mut desk, "c", long.clone(), at(0.0)), Submitted::Waiting);
+        assert_eq!(submit(&mut desk, "d", long, at(0.0)), Submitted::Merged);
+        let other = submit(&mut desk, "e", check(1, &"y".repeat(9_000)), at(0.0));
+        assert!(matches!(other, Submitted::NoRoom(_)), "{other:?}");
+    }
+
+    /// Whoever looks at many topics takes the place of many.
+    #[test]
+    fn work_is_limited_too() {
+        let mut desk = Desk::new(&CheckConfig { max_looks: 1_000_000, ..config() }, at(0.0)).unwrap();
+        let mut ask = |n: u64, looks, seconds| {
+            desk.submit("c", &Reply::default(), check(n, &format!("t/{n}")), looks, at(seconds))
+        };
+        assert_eq!(ask(1, 1_000_000, 0.0), Submitted::Waiting, "even the largest, when nothing else is done");
+        assert!(matches!(ask(2, 1_000, 0.0), Submitted::Later(_)));
+        assert!(matches!(ask(3, 1_000, 0.8), Submitted::Later(_)));
+        assert_eq!(ask(1, 1_000_000, 0.8), Submitted::Merged, "there is nothing more to look at");
+        assert_eq!(ask(4, 1_000, 1.0), Submitted::Waiting);
     }
 }

@@ -1,6 +1,6 @@
 //! Numbers for every topic, and the last messages of each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
@@ -8,11 +8,13 @@ use parking_lot::Mutex;
 
 use crate::config::CheckConfig;
 use crate::filter;
-use crate::message::Asked;
+use crate::message::Question;
 use crate::shelf::{Bounds, Line, Shelf};
 
 /// Parts of the history that can be written to at the same time; each has an equal part of its memory.
 pub const SHELVES: usize = 16;
+/// Topics that are collected before publishers have their turn.
+const COLLECTED_AT_ONCE: usize = 100;
 /// Topics that one answer names.
 const MOST_HEADS: usize = 10_000;
 
@@ -32,6 +34,8 @@ pub struct Kept {
 pub struct Found {
     /// The newest number of each topic that the filters match, of those with anything new.
     pub heads: BTreeMap<Arc<str>, u64>,
+    /// Of those topics that are not numbered from 1 the number before their first, if the check names none that is higher.
+    pub starts: BTreeMap<Arc<str>, u64>,
     /// How many messages came since the numbers that the check names.
     pub missed: u64,
     /// Those of them that are kept, in the order of each topic.
@@ -77,28 +81,49 @@ impl History {
         Some(self.shelf(topic).lock().write(topic, payload))
     }
 
-    /// Looks up what a check asks for, at most `max` updates.
-    pub fn look_up(&self, asked: &[Asked], max: usize) -> Found {
-        let mut found = Found::default();
-        let room = max.min(self.max_answer);
-        let mut bytes = self.max_answer_bytes;
-        for asked in asked {
-            if filter::is_name(&asked.filter) {
-                let shelf = self.shelf(&asked.filter).lock();
-                if let Some(line) = shelf.line(&asked.filter) {
-                    collect(&asked.filter.as_str().into(), line, asked, room, &mut bytes, &mut found);
-                }
-                continue;
+    /// How many times a topic must be compared with a filter to answer this.
+    pub fn looks(&self, question: &Question) -> u64 {
+        let wild = question.asked.iter().filter(|asked| !filter::is_name(&asked.filter)).count();
+        let topics = if wild > 0 { self.topics() } else { 0 };
+        (wild as u64).saturating_mul(topics as u64).saturating_add(question.asked.len() as u64)
+    }
+
+    /// Looks up what a check asks for.
+    pub fn look_up(&self, question: &Question) -> Found {
+        let since = question.asked.iter().flat_map(|asked| asked.since.iter().flatten());
+        let mut search = Search {
+            room: question.max.min(self.max_answer),
+            bytes: self.max_answer_bytes,
+            known: since.map(|(topic, seq)| (topic.as_str(), *seq)).collect(),
+            found: Found::default(),
+        };
+        let (named, wild): (Vec<_>, Vec<_>) =
+            question.asked.iter().partition(|asked| filter::is_name(&asked.filter));
+        for asked in named.into_iter().filter(|asked| question.spans(&asked.filter)) {
+            let shelf = self.shelf(&asked.filter).lock();
+            if let Some(line) = shelf.line(&asked.filter) {
+                search.collect(&asked.filter.as_str().into(), line, asked.since.is_some());
             }
-            for shelf in &self.shelves {
+        }
+        for shelf in self.shelves.iter().filter(|_| !wild.is_empty()) {
+            // Compared without the lock: publishers wait for it.
+            let names = shelf.lock().names();
+            let matching = names.into_iter().filter(|topic| question.spans(topic)).filter_map(|topic| {
+                let asked = wild.iter().find(|asked| filter::matches(&asked.filter, &topic))?;
+                Some((topic, asked.since.is_some()))
+            });
+            let matching: Vec<(Arc<str>, bool)> = matching.collect();
+            for some in matching.chunks(COLLECTED_AT_ONCE) {
                 let shelf = shelf.lock();
-                let matching = shelf.lines().filter(|(topic, _)| filter::matches(&asked.filter, topic));
-                for (topic, line) in matching {
-                    collect(topic, line, asked, room, &mut bytes, &mut found);
+                for (topic, wanted) in some {
+                    // Gone, perhaps, since then.
+                    if let Some(line) = shelf.line(topic) {
+                        search.collect(topic, line, *wanted);
+                    }
                 }
             }
         }
-        found
+        search.found
     }
 
     /// Topics that are numbered.
@@ -117,36 +142,59 @@ impl History {
     }
 }
 
-/// Adds what is new of one topic.
-fn collect(topic: &Arc<str>, line: &Line, asked: &Asked, room: usize, bytes: &mut usize, found: &mut Found) {
-    let known = asked.since.as_ref().and_then(|since| since.get(&**topic).copied());
-    // Nothing new, or another filter of the same check brought it.
-    if known == Some(line.head) || found.heads.contains_key(topic) {
-        return;
-    }
-    if found.heads.len() >= MOST_HEADS {
-        found.truncated = true;
-        return;
-    }
-    found.heads.insert(topic.clone(), line.head);
-    let Some(since) = &asked.since else { return };
-    // A number ahead of ours is from before the gateway started again: then everything is new.
-    let last = since.get(&**topic).copied().filter(|last| *last <= line.head).unwrap_or(line.start);
-    found.missed += line.head - last;
-    let first = line.kept.partition_point(|(seq, _)| *seq <= last);
-    for (seq, payload) in line.kept.range(first..) {
-        if found.updates.len() >= room || payload.len() > *bytes {
-            found.truncated = true;
+/// An answer in the making.
+struct Search<'a> {
+    /// Updates that it may bring, and bytes of payloads that are left.
+    room: usize,
+    bytes: usize,
+    /// The last number that the client knows of each topic, whichever filter names it.
+    known: HashMap<&'a str, u64>,
+    found: Found,
+}
+
+impl Search<'_> {
+    /// Adds what is new of one topic; updates only if they are `wanted`.
+    fn collect(&mut self, topic: &Arc<str>, line: &Line, wanted: bool) {
+        let known = self.known.get(&**topic).copied();
+        // Nothing new, or another filter of the same check brought it.
+        if known == Some(line.head) || self.found.heads.contains_key(topic) {
             return;
         }
-        *bytes -= payload.len();
-        found.updates.push(Kept { topic: topic.clone(), seq: *seq, payload: payload.clone() });
+        if self.found.heads.len() >= MOST_HEADS {
+            self.found.truncated = true;
+            return;
+        }
+        self.found.heads.insert(topic.clone(), line.head);
+        if !wanted {
+            return;
+        }
+        // A number ahead of ours is from before the gateway started again: then everything is new.
+        let known = known.filter(|last| *last <= line.head).unwrap_or(0);
+        if known < line.start {
+            self.found.starts.insert(topic.clone(), line.start);
+        }
+        self.bring(topic, line, known.max(line.start));
+    }
+
+    fn bring(&mut self, topic: &Arc<str>, line: &Line, last: u64) {
+        self.found.missed += line.head - last;
+        let first = line.kept.partition_point(|(seq, _)| *seq <= last);
+        for (seq, payload) in line.kept.range(first..) {
+            if self.found.updates.len() >= self.room || payload.len() > self.bytes {
+                self.found.truncated = true;
+                return;
+            }
+            self.bytes -= payload.len();
+            self.found.updates.push(Kept { topic: topic.clone(), seq: *seq, payload: payload.clone() });
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::expect_used)]
     use super::*;
+    use crate::message::Asked;
     use proptest::prelude::*;
 
     fn config() -> CheckConfig {
@@ -159,9 +207,9 @@ mod tests {
         }
     }
 
-    fn asked(filter: &str, since: Option<&[(&str, u64)]>) -> Vec<Asked> {
+    fn asked(filter: &str, since: Option<&[(&str, u64)]>, max: usize) -> Question {
         let since = since.map(|since| since.iter().map(|(topic, seq)| ((*topic).to_owned(), *seq)).collect());
-        vec![Asked { filter: filter.into(), since }]
+        Question { asked: vec![Asked { filter: filter.into(), since }], max, from: None, to: None }
     }
 
     fn seqs(found: &Found) -> Vec<u64> {
@@ -176,17 +224,17 @@ mod tests {
         }
         assert_eq!(history.record("a/c", b"x"), Some(1));
         assert_eq!(history.record("$SYS/x", b"x"), None);
-        let found = history.look_up(&asked("a/b", Some(&[("a/b", 1)])), 100);
+        let found = history.look_up(&asked("a/b", Some(&[("a/b", 1)]), 100));
         assert_eq!((seqs(&found), found.missed, found.truncated), (vec![3, 4, 5], 4, false));
-        let found = history.look_up(&asked("a/+", Some(&[("a/b", 4)])), 100);
+        let found = history.look_up(&asked("a/+", Some(&[("a/b", 4)]), 100));
         assert_eq!((found.updates.len(), found.missed, found.heads.len()), (2, 2, 2));
-        let found = history.look_up(&asked("a/#", None), 100);
+        let found = history.look_up(&asked("a/#", None, 100));
         assert_eq!(
             (found.heads.len(), found.updates.len(), found.missed),
             (2, 0, 0),
             "only where things stand"
         );
-        assert_eq!(history.look_up(&asked("z", Some(&[])), 100), Found::default());
+        assert_eq!(history.look_up(&asked("z", Some(&[]), 100)), Found::default());
     }
 
     #[test]
@@ -195,9 +243,9 @@ mod tests {
         for _ in 0..6 {
             history.record("t", b"x");
         }
-        let found = history.look_up(&asked("t", Some(&[("t", 0)])), 4);
+        let found = history.look_up(&asked("t", Some(&[("t", 0)]), 4));
         assert_eq!((seqs(&found), found.truncated), (vec![1, 2, 3, 4], true));
-        let found = history.look_up(&asked("t", Some(&[("t", 4)])), 4);
+        let found = history.look_up(&asked("t", Some(&[("t", 4)]), 4));
         assert_eq!((seqs(&found), found.truncated), (vec![5, 6], false));
     }
 
@@ -207,7 +255,7 @@ mod tests {
         for _ in 0..6 {
             history.record("t", &[0; 100]);
         }
-        let found = history.look_up(&asked("t", Some(&[])), 100);
+        let found = history.look_up(&asked("t", Some(&[]), 100));
         assert_eq!((seqs(&found), found.truncated), (vec![1, 2], true));
     }
 
@@ -217,7 +265,7 @@ mod tests {
         history.record("t", b"a");
         assert_eq!(history.record("t", &[0; 101]), Some(2));
         history.record("t", b"c");
-        let found = history.look_up(&asked("t", Some(&[])), 100);
+        let found = history.look_up(&asked("t", Some(&[]), 100));
         assert_eq!((seqs(&found), found.missed), (vec![1, 3], 3));
     }
 
@@ -225,7 +273,7 @@ mod tests {
     fn numbers_from_before_a_restart_are_known_for_what_they_are() {
         let history = History::new(&config());
         history.record("t", b"a");
-        let found = history.look_up(&asked("t", Some(&[("t", 1000)])), 100);
+        let found = history.look_up(&asked("t", Some(&[("t", 1000)]), 100));
         assert_eq!((seqs(&found), found.heads.get("t")), (vec![1], Some(&1)));
     }
 
@@ -250,6 +298,53 @@ mod tests {
         }
     }
 
+    /// A topic may be numbered from far above 1: what was never given is not missed.
+    #[test]
+    fn numbers_that_were_never_given_are_not_missed() {
+        let history = History::new(&CheckConfig { max_topics: SHELVES, ..config() });
+        for n in 0..400 {
+            history.record(&format!("passing/{}", n / 2), b"x");
+        }
+        let head = history.record("comes/late", b"x");
+        let head = head.filter(|head| *head > 1).expect("the shelf has forgotten others");
+        for since in [&[][..], &[("comes/late", 0)]] {
+            for filter in ["comes/late", "comes/+"] {
+                let found = history.look_up(&asked(filter, Some(since), 100));
+                assert_eq!((found.missed, found.starts.get("comes/late")), (1, Some(&(head - 1))));
+            }
+        }
+        let found = history.look_up(&asked("comes/late", Some(&[("comes/late", head - 1)]), 100));
+        assert_eq!((found.missed, found.starts.len()), (1, 0), "the client knows");
+    }
+
+    #[test]
+    fn a_part_of_the_topics_can_be_asked_for() {
+        let history = History::new(&config());
+        for topic in ["a", "b", "c", "d"] {
+            history.record(topic, b"x");
+        }
+        let part = |filter, from: &str, to: &str| {
+            let (from, to) = (Some(from.to_owned()), Some(to.to_owned()));
+            let found = history.look_up(&Question { from, to, ..asked(filter, Some(&[]), 100) });
+            found.heads.keys().map(|topic| topic.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(part("#", "b", "d"), ["b", "c"]);
+        assert_eq!((part("c", "b", "d"), part("d", "b", "d")), (vec!["c".to_owned()], vec![]));
+    }
+
+    /// A topic that two filters match is named under one of them.
+    #[test]
+    fn what_is_known_under_one_filter_is_known_under_all() {
+        let history = History::new(&config());
+        history.record("a/b", b"x");
+        let mut both = asked("a/+", Some(&[("a/b", 1)]), 100);
+        both.asked.extend(asked("#", Some(&[]), 100).asked);
+        assert_eq!(history.look_up(&both), Found::default());
+        both.asked.reverse();
+        assert_eq!(history.look_up(&both), Found::default());
+        assert_eq!((history.looks(&both), history.looks(&asked("a/b", None, 1))), (4, 1));
+    }
+
     #[test]
     fn only_what_is_tracked() {
         let history = History::new(&CheckConfig { track: vec!["room/+/temp".into()], ..config() });
@@ -267,7 +362,7 @@ mod tests {
                 prop_assert!(history.bytes() <= 4_000);
             }
             prop_assert!(history.topics() <= 64);
-            let found = history.look_up(&asked("#", Some(&[])), usize::MAX);
+            let found = history.look_up(&asked("#", Some(&[]), usize::MAX));
             let total: usize = found.updates.iter().map(|kept| kept.payload.len()).sum();
             prop_assert_eq!(total, history.bytes());
             for pair in found.updates.windows(2).filter(|pair| pair[0].topic == pair[1].topic) {

@@ -9,7 +9,7 @@
 //! them let pass.
 //!
 //! The plugin protects itself. Checks are answered at a limited rate, on a thread of its own, so that no publisher ever
-//! waits for one. Those that wait at the same time and ask the same are looked up once. Whoever can't be answered soon is
+//! waits for one, and so are the topics that it looks at for them. Those that wait at the same time and ask the same are looked up once. Whoever can't be answered soon is
 //! told a time to come back, each another one, at the limit's pace; whoever asks learns what rate is his share when
 //! the limit is near.
 //!
@@ -30,5 +30,5 @@ pub use config::{CheckConfig, ConfigError};
 pub use desk::{Asker, Desk, Reply, Served, Submitted};
 pub use filter::is_valid as is_filter;
 pub use history::{Found, History, Kept, SHELVES};
-pub use message::{Answer, Asked, Check};
+pub use message::{Answer, Asked, Check, Question, Unreadable};
 pub use plugin::CheckPlugin;

@@ -162,19 +162,34 @@ type Refused = (u64, Reply, String);
 
 impl Asking {
     fn ask(&self, request: &CheckRequest<'_>) -> Result<(), Refused> {
-        let reply = self.reply(request).map_err(|why| (0, Reply::default(), why.into()))?;
+        // Its topics would be below those of another client, which may read there and have its answers sent there.
+        if !is_level(&self.client) {
+            let why = "a client identifier with `/`, `+` or `#` has no update topic of its own";
+            return Err((Check::id_of(request.payload), Reply::default(), why.into()));
+        }
+        let reply = self
+            .reply(request)
+            .map_err(|why| (Check::id_of(request.payload), Reply::default(), why.into()))?;
         if request.payload.len() > self.office.config.max_check {
-            return Err((0, reply, "the check is too long".into()));
+            let why =
+                format!("the check is longer than {} bytes: ask in parts", self.office.config.max_check);
+            return Err((Check::id_of(request.payload), reply, why));
         }
         let check = match Check::read(request.payload) {
             Ok(check) => check,
-            Err(why) => return Err((0, reply, why.into())),
+            Err(unreadable) => return Err((unreadable.id, reply, unreadable.why.into())),
         };
-        if let Some(asked) = check.asked.iter().find(|asked| !self.filters.contains(&asked.filter)) {
+        let asked = &check.question.asked;
+        if let Some(asked) = asked.iter().find(|asked| !self.filters.contains(&asked.filter)) {
             let why = format!("not subscribed to `{}` on this connection", asked.filter);
             return Err((check.id, reply, why));
         }
-        self.office.submit(&self.client, &reply, check);
+        let looks = self.office.history.looks(&check.question);
+        if looks > self.office.config.max_looks {
+            let why = "too many wildcard filters for so many topics: ask in several checks";
+            return Err((check.id, reply, why.into()));
+        }
+        self.office.submit(&self.client, &reply, check, looks);
         Ok(())
     }
 
@@ -202,10 +217,10 @@ impl Asking {
 }
 
 impl Office {
-    fn submit(&self, client: &str, reply: &Reply, check: Check) {
+    fn submit(&self, client: &str, reply: &Reply, check: Check, looks: u64) {
         let (now, id) = (self.now(), check.id);
         let mut desk = self.desk.lock();
-        let submitted = desk.submit(client, reply, check, now);
+        let submitted = desk.submit(client, reply, check, looks, now);
         let rate = desk.share(now);
         drop(desk);
         match submitted {
@@ -213,8 +228,11 @@ impl Office {
                 self.came.notify_one();
             }
             Submitted::Merged => count(&self.counts.merged),
-            Submitted::Later(retry) => {
+            Submitted::Later(retry) | Submitted::NoRoom(retry) => {
                 count(&self.counts.deferred);
+                if matches!(submitted, Submitted::NoRoom(_)) {
+                    count(&self.counts.crowded);
+                }
                 self.send(client, reply, &self.answer(id, rate).later(duration(retry)));
             }
         }
@@ -245,7 +263,7 @@ impl Office {
     }
 
     fn look_up(&self, served: &Served, rate: Option<f64>) {
-        let found = self.history.look_up(&served.asked, served.max);
+        let found = self.history.look_up(&served.question);
         let now = self.now();
         for asker in &served.askers {
             count(&self.counts.answered);
@@ -271,6 +289,11 @@ impl Office {
     fn now(&self) -> Moment {
         Moment::START + Span::from_secs_f64(self.start.elapsed().as_secs_f64())
     }
+}
+
+/// Whether a text can be one level of a topic name.
+fn is_level(text: &str) -> bool {
+    !text.is_empty() && !text.contains(['/', '+', '#', '\0'])
 }
 
 /// A number as text, without an allocation: every message gets one.

@@ -79,9 +79,9 @@ impl Shelf {
         self.lines.get(topic)
     }
 
-    /// All topics.
-    pub(crate) fn lines(&self) -> impl Iterator<Item = (&Arc<str>, &Line)> {
-        self.lines.iter()
+    /// The names of all topics.
+    pub(crate) fn names(&self) -> Vec<Arc<str>> {
+        self.lines.keys().cloned().collect()
     }
 
     /// Bytes of payloads.

@@ -1,5 +1,6 @@
 //! From the client to the upstream.
 
+use std::collections::BTreeMap;
 use std::task::Context;
 use std::time::Duration;
 
@@ -10,8 +11,10 @@ use super::{ANSWERS, BOUND, Ending, Fate, Pair, Scratch};
 use crate::broker::clock::{Millis, moment};
 use crate::broker::held::{LONGEST_DELAY, advice};
 use crate::broker::refusals::{Asked, GATEWAY};
-use crate::proxy::frames::header;
-use crate::wire::{Frame, Packet, Publish, QoS, ReasonCode, Version, WireError, decode, frame};
+use crate::proxy::frames::{header, varint, write_varint};
+use crate::wire::{
+    Frame, Packet, Publish, QoS, ReasonCode, Version, WireError, decode, frame, user_property,
+};
 
 /// A topic that a client gave a number.
 pub(super) struct Alias {
@@ -187,6 +190,10 @@ impl Pair {
                 self.encoder.pubcomp(&mut self.client.output, ack.packet_id, ReasonCode::SUCCESS);
                 KEPT
             }
+            Packet::PubRel(ack) => {
+                self.passed(|passed| passed.remove(&ack.packet_id));
+                Next::Go(Fate::Pass)
+            }
             Packet::PubAck(ack) | Packet::PubComp(ack) => {
                 self.note_acknowledged(ack.packet_id, now);
                 Next::Go(Fate::Pass)
@@ -224,23 +231,60 @@ impl Pair {
             Some((_, alias)) => &*alias.topic,
             None => publish.topic,
         };
-        let mut next = self.ask_and_answer(publish, topic, now);
+        let (next, added) = match self.passed_before(publish) {
+            Some(added) => (Next::Go(Fate::Pass), added),
+            None => self.accept(publish, topic, now),
+        };
+        let passes = matches!(next, Next::Go(Fate::Pass));
+        let mut named = None;
         if let Some((number, mut alias)) = alias {
-            if matches!(next, Next::Go(Fate::Pass)) {
-                if publish.topic.is_empty() && !alias.known {
-                    next = Next::Go(Fate::Replace(with_topic(publish, body, &alias.topic)));
-                    self.proxy.counts.changed.add(1);
-                }
+            if passes {
+                named = (publish.topic.is_empty() && !alias.known).then(|| alias.topic.clone());
                 alias.known = true;
             }
             self.aliases.insert(number, alias);
         }
-        next
+        if !passes || named.is_none() && added.is_empty() {
+            return next;
+        }
+        self.proxy.counts.changed.add(1);
+        Next::Go(Fate::Replace(rewritten(publish, body, named.as_deref(), &added)))
+    }
+
+    /// What plugins added to this message when it came first: one with QoS 2 that is sent again is no other message.
+    fn passed_before(&mut self, publish: &Publish<'_>) -> Option<Box<[u8]>> {
+        // Without the mark it is another one: the upstream refused the first, and its identifier is free.
+        if publish.qos != QoS::ExactlyOnce || !publish.dup {
+            return None;
+        }
+        self.passed(|passed| passed.get(&publish.packet_id).cloned()).flatten()
+    }
+
+    /// Asks the plugins; what they add to a message that passes.
+    fn accept(&mut self, publish: &Publish<'_>, topic: &str, now: Millis) -> (Next, Box<[u8]>) {
+        let mut added = Vec::new();
+        let next = self.ask_and_answer(publish, topic, &mut added, now);
+        let added: Box<[u8]> = added.into();
+        if publish.qos == QoS::ExactlyOnce && matches!(next, Next::Go(Fate::Pass)) {
+            self.passed(|passed| passed.insert(publish.packet_id, added.clone()));
+        }
+        (next, added)
+    }
+
+    /// The QoS 2 messages of the session that are not released; none before the upstream has let the client in.
+    fn passed<T>(&mut self, tell: impl FnOnce(&mut BTreeMap<u16, Box<[u8]>>) -> T) -> Option<T> {
+        self.consumer.as_ref().map(|consumer| tell(&mut consumer.session.state.lock().passed))
     }
 
     /// Asks the plugins, and answers where the upstream will not.
-    fn ask_and_answer(&mut self, publish: &Publish<'_>, topic: &str, now: Millis) -> Next {
-        match self.ask(publish, topic, now) {
+    fn ask_and_answer(
+        &mut self,
+        publish: &Publish<'_>,
+        topic: &str,
+        added: &mut Vec<u8>,
+        now: Millis,
+    ) -> Next {
+        match self.ask(publish, topic, added, now) {
             Verdict::Continue => {
                 self.proxy.stats.published.add(1);
                 if self.proxy.measured {
@@ -271,7 +315,8 @@ impl Pair {
         }
     }
 
-    fn ask(&mut self, publish: &Publish<'_>, topic: &str, now: Millis) -> Verdict {
+    /// Asks the plugins; what they add to a message that they let pass, as properties.
+    fn ask(&mut self, publish: &Publish<'_>, topic: &str, added: &mut Vec<u8>, now: Millis) -> Verdict {
         let own = self.proxy.control.owns(topic);
         let question = plugin::Publish {
             topic,
@@ -281,15 +326,20 @@ impl Pair {
             now: moment(now),
             waited: Duration::from_millis(self.held_since.map_or(0, |since| now.saturating_sub(since))),
         };
-        let check = || topic.strip_prefix("$tide/v1/check/").is_some_and(|client| *client == *self.client_id);
+        let check = self.proxy.control.asker(topic).is_some_and(|client| *client == *self.client_id);
         let reserved = || Verdict::Refuse(Refusal::not_authorized(RESERVED));
-        let check = check();
         let verdict = if own && !check { reserved() } else { self.hooks.on_publish(&question) };
         match verdict {
             Verdict::Continue if check => self.offer_check(publish, own),
             Verdict::Continue => {
-                // properties that plugins want to add would have to be put into the packet, which goes on as it came
-                self.proxy.chain.on_accept(&question, &mut |_, _| {});
+                let v5 = self.encoder.version == Version::V5;
+                // 3.1.1 has no place for them
+                let add = &mut |key: &str, value: &str| {
+                    if v5 {
+                        user_property(added, key, value);
+                    }
+                };
+                self.proxy.chain.on_accept(&question, add);
                 Verdict::Continue
             }
             verdict => verdict,
@@ -359,14 +409,30 @@ impl Pair {
     }
 }
 
-/// The packet again, with the topic beside its alias: the upstream has not seen the one that introduced it.
-fn with_topic(publish: &Publish<'_>, body: &[u8], topic: &str) -> Vec<u8> {
+/// The packet again, with the topic beside its alias, where the upstream has not seen the one that introduced it, and with
+/// properties before those that it has.
+fn rewritten(publish: &Publish<'_>, body: &[u8], topic: Option<&str>, added: &[u8]) -> Vec<u8> {
     let first = 0x30 | u8::from(publish.dup) << 3 | (publish.qos as u8) << 1 | u8::from(publish.retain);
-    let mut packet = Vec::with_capacity(body.len() + topic.len() + 5);
-    header(&mut packet, first, body.len() + topic.len());
+    let topic = topic.unwrap_or(publish.topic);
+    // what was read is there: the topic with its length, the identifier, the properties with theirs
+    let id = 2 + publish.topic.len();
+    let properties = id + if publish.qos == QoS::AtMostOnce { 0 } else { 2 };
+    let mut head = Vec::with_capacity(body.len() + topic.len() + added.len() + 10);
     // a topic that came in is no longer than two bytes can say
-    packet.extend((topic.len() as u16).to_be_bytes());
-    packet.extend_from_slice(topic.as_bytes());
-    packet.extend_from_slice(&body[2..]);
+    head.extend((topic.len() as u16).to_be_bytes());
+    head.extend_from_slice(topic.as_bytes());
+    head.extend_from_slice(&body[id..properties]);
+    let rest = match varint(body, properties) {
+        Some((length, start)) if !added.is_empty() => {
+            write_varint(&mut head, length + added.len());
+            head.extend_from_slice(added);
+            start
+        }
+        _ => properties,
+    };
+    head.extend_from_slice(&body[rest..]);
+    let mut packet = Vec::with_capacity(head.len() + 5);
+    header(&mut packet, first, head.len());
+    packet.extend_from_slice(&head);
     packet
 }
