@@ -4,6 +4,8 @@ use crate::record::{Interval, Settled};
 
 /// Within this share of the limit the rate is right.
 const NEAR: f64 = 0.1;
+/// A rate that is off by more than this share after it was right had not settled; less than that is its swing.
+const FAR: f64 = 0.2;
 /// A limit that moves by more than this share is another one.
 const SAME: f64 = 0.02;
 /// Seconds over which the rate is averaged.
@@ -19,8 +21,8 @@ const HAIR: f64 = 1e-6;
 /// What became of the accepted rate.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Settling {
-    /// Seconds until the rate, as a mean over a second, is within 10% of the limit and stays there until the limit changes;
-    /// the longest over all limits. None if there is one at which it never was or for which that can't be told.
+    /// Seconds until the rate, as a mean over a second, is within 10% of the limit for three seconds, and never off by more
+    /// than 20% until the limit changes; the longest over all limits. None if there is one at which it never was or for which that can't be told.
     pub settle: Option<f64>,
     /// Why it is not known, if it is not; none if it is not known what would be right.
     pub settled: Option<Settled>,
@@ -62,8 +64,7 @@ fn stretches<'a>(intervals: &'a [&'a Interval]) -> impl Iterator<Item = &'a [&'a
 fn judge(stretch: &[&Interval]) -> Settling {
     let length: f64 = stretch.iter().map(|one| one.length).sum();
     let means = means(stretch);
-    let wrong = means.iter().rposition(|mean| (mean.ratio - 1.0).abs() > NEAR);
-    let right = &means[wrong.map_or(0, |last| last + 1)..];
+    let right = settled(&means);
     if are_enough(right) {
         let settle = right.first().map(|mean| mean.since);
         return Settling { settle, settled: Some(Settled::Settled), swing: swing(right) };
@@ -73,6 +74,21 @@ fn judge(stretch: &[&Interval]) -> Settling {
     let last = &means[means.partition_point(|mean| mean.since < from - HAIR)..];
     let settled = if are_enough(last) && right.is_empty() { Settled::Never } else { Settled::NotMeasurable };
     Settling { settle: None, settled: Some(settled), swing: are_enough(last).then(|| swing(last)).flatten() }
+}
+
+/// From where on the rate is right: the first of enough means that are near the limit, with none after them far from it.
+/// Those that are near at the end where there are not enough of them.
+fn settled(means: &[Mean]) -> &[Mean] {
+    let off = |mean: &Mean, share: f64| (mean.ratio - 1.0).abs() > share;
+    let far = means.iter().rposition(|mean| off(mean, FAR));
+    let mut rest = &means[far.map_or(0, |last| last + 1)..];
+    while let Some(wrong) = rest.iter().position(|mean| off(mean, NEAR)) {
+        if are_enough(&rest[..wrong]) {
+            return rest;
+        }
+        rest = &rest[wrong + 1..];
+    }
+    rest
 }
 
 /// Whether these means tell anything about a rate that stays.
@@ -163,6 +179,23 @@ mod tests {
         assert!(found.swing.unwrap() < 0.01);
         let again = [constant(50, 100.0, 8), constant(100, 100.0, 2), constant(50, 100.0, 10)].concat();
         assert_eq!(of(again).settle, Some(5.0), "it was right before, and did not stay");
+    }
+
+    #[test]
+    fn a_small_dip_is_swing() {
+        // one second of 88
+        let dip = |before| {
+            [
+                constant(100, 100.0, 2),
+                constant(50, 100.0, before),
+                constant(44, 100.0, 2),
+                constant(50, 100.0, 12),
+            ]
+        };
+        let found = of(dip(10).concat());
+        assert_eq!(found.settle, Some(1.0));
+        assert!((0.05..0.07).contains(&found.swing.unwrap()), "{found:?}");
+        assert_eq!(of(dip(4).concat()).settle, Some(3.5), "two seconds of the right rate are not enough");
     }
 
     #[test]
