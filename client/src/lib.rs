@@ -70,6 +70,13 @@
 //! Nothing grows without end: topics, bytes and samples that wait, alarms, updates, topics that are tracked, and what is under
 //! way all have bounds that can be set, and a count of what they cost ([`PublisherStats`], [`SubscriberStats`]).
 //!
+//! # What versions promise
+//!
+//! Of other crates three are part of this one's interface: [`bytes`](https://docs.rs/bytes/1) 1 (payloads are its `Bytes`),
+//! `futures-core` 0.3 (a [`Subscriber`] is its `Stream`), and [`control`], for strategies, backoff and the types that they need:
+//! `active`, `backoff`, `random` and `time`, and its `Invalid`, which becomes an [`Error`]. Another major version of one of them is another
+//! major version of this crate. That MQTT is spoken with rumqttc, and TLS with rustls, can't be seen from outside and may change.
+//!
 //! # MQTT 5 and 3.1.1
 //!
 //! MQTT 5 is the default. With [`Version::V311`] rates come by their topics only, nothing is ever refused, and updates

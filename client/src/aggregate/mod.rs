@@ -18,7 +18,8 @@ use crate::sample::Sample;
 /// Collects the samples of one topic until a message may go.
 ///
 /// Write one of your own for what [`Policy`] does not offer, such as the greatest value or a histogram. Its memory must
-/// be bounded however many samples come: a publisher may be held back for hours.
+/// be bounded however many samples come: a publisher may be held back for hours. Its methods are called while the publisher
+/// is locked: they must be quick, must not call the publisher that they belong to, which would wait for ever, and must not panic.
 ///
 /// ```
 /// use tidegate_client::{Added, Aggregate, Merged, Policy, Sample};

@@ -59,7 +59,7 @@ impl PublisherBuilder {
         self.policy_by(move |_| policy.clone())
     }
 
-    /// How samples are aggregated, by topic; asked once for each.
+    /// How samples are aggregated, by topic; asked once for each, while the publisher is locked: it must not call it.
     pub fn policy_by(mut self, policy: impl Fn(&str) -> Policy + Send + Sync + 'static) -> Self {
         self.outbox.slots.policy = Arc::new(policy);
         self

@@ -167,6 +167,19 @@ async fn a_refusal_in_javascript() {
     refused(|broker| javascript(&broker.url(), "12")).await;
 }
 
+/// The measurements are for an idle machine; that they can be made, and that the books balance, holds on any.
+#[tokio::test]
+async fn must_show_runs() {
+    let mut command = example("must_show");
+    command.args(["quick", "cable"]).stdin(Stdio::null());
+    let output = tokio::task::spawn_blocking(move || command.output());
+    let output = soon("must_show", output).await.unwrap().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    for line in ["bytes buffered at most", "every sample is accounted for", "alarms delivered"] {
+        assert!(text.contains(&format!("  holds          {line}")), "{line}: {text}");
+    }
+}
+
 #[tokio::test]
 async fn dashboard_in_rust() {
     let gateway = Gateway::start();
