@@ -4,6 +4,8 @@
 //! consumer, and depart when it acknowledges them or, with QoS 0, when its socket takes them. What does not come although
 //! the consumers have room for more was lost upstream.
 
+mod elsewhere;
+
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -11,6 +13,8 @@ use tidegate_control::flow::Flow;
 use tidegate_control::time::{Moment, Span};
 use tidegate_plugin::QueueReport;
 
+use self::elsewhere::{Debt, Other};
+pub(super) use self::elsewhere::{Heard, Hearing};
 use crate::broker::clock::{Millis, moment};
 use crate::broker::tree::Subscribed;
 use crate::ledger::{Account, Measured, QUIET_TURNS};
@@ -39,6 +43,8 @@ pub(super) struct Bounds {
     pub(super) delay: Millis,
     /// A consumer that takes nothing for this long holds nobody.
     pub(super) progress: Millis,
+    /// There may be other nodes before the same broker.
+    pub(super) nodes: bool,
 }
 
 /// A queue of so few messages is never late.
@@ -70,6 +76,14 @@ struct State {
     moved: Millis,
     /// Publishers that wait for it.
     held: u32,
+    /// Messages that came from publishers of this node, and those that its consumers are done with.
+    own_arrived: u64,
+    own_done: u64,
+    /// Milliseconds of the quickest acknowledgement in the last turn that had one.
+    soonest: Option<u64>,
+    /// What other nodes before the same broker say.
+    others: Vec<Other>,
+    debt: Debt,
 }
 
 /// A subscription as the tree holds it.
@@ -104,6 +118,11 @@ impl Queue {
             rate: 0.0,
             moved: now,
             held: 0,
+            own_arrived: 0,
+            own_done: 0,
+            soonest: None,
+            others: Vec::new(),
+            debt: Debt::default(),
         };
         Self { number, owner, group, bounds, state: Mutex::new(state) }
     }
@@ -121,7 +140,7 @@ impl Queue {
     /// Messages passed that are for this queue; `true` when the ledger must be told of it.
     pub(super) fn arrive(&self, now: Millis, publisher: u64, qos: QoS, count: u32) -> bool {
         let mut state = self.state.lock();
-        if qos == QoS::AtMostOnce && state.consumers == 0 {
+        if qos == QoS::AtMostOnce && state.all_consumers() == 0 {
             // nobody is there, and such messages are not kept
             return false;
         }
@@ -130,9 +149,10 @@ impl Queue {
         state.account.fed_by(publisher, count);
         state.upstream.arrive(at, count64);
         state.since_idle += count64;
+        state.own_arrived += count64;
         if qos != QoS::AtMostOnce && self.bounds.limit != 0 {
-            let room = self.bounds.limit.saturating_mul(state.consumers.max(1).into());
-            let over = (state.upstream.depth() + state.in_flight).saturating_sub(room).min(count64);
+            let room = self.bounds.limit.saturating_mul(state.all_consumers().max(1).into());
+            let over = (state.upstream.depth() + state.all_in_flight()).saturating_sub(room).min(count64);
             state.lose(at, over);
         }
         !std::mem::replace(&mut state.listed, true)
@@ -145,11 +165,14 @@ impl Queue {
         let at = moment(now);
         state.settle(now);
         let waited = state.upstream.delay(at).as_nanos() / 1_000_000;
-        if stored || state.upstream.depart(at, 1) == 0 {
-            // published elsewhere: it arrives as we see it
+        if stored {
             state.account.arrive(at, 1);
+            state.own_arrived += 1;
         } else {
-            state.account.waited(waited);
+            if state.upstream.depth() > 0 {
+                state.account.waited(waited);
+            }
+            state.take(now, 1);
         }
         state.in_flight += u64::from(qos != QoS::AtMostOnce);
         state.at_work(now);
@@ -161,6 +184,7 @@ impl Queue {
         let mut state = self.state.lock();
         state.account.depart(moment(now), count, soonest);
         state.moved = now;
+        state.own_done += count;
         if acknowledged {
             state.in_flight = state.in_flight.saturating_sub(count);
         }
@@ -195,9 +219,9 @@ impl Queue {
     /// Whether its publishers are to wait: more is there, or for longer, than may be, and consumers are at work on it.
     pub(super) fn holds(&self, now: Millis) -> bool {
         let mut state = self.state.lock();
-        let may = !state.never
+        let may = !state.must_not_hold()
             && state.qos != QoS::AtMostOnce
-            && state.consumers > 0
+            && state.all_consumers() > 0
             && now <= state.moved + self.bounds.progress;
         let (waiting, _, age) = state.seen(moment(now), self.bounds.window);
         let age = age.as_nanos() / 1_000_000;
@@ -221,6 +245,45 @@ impl Queue {
     pub(super) fn waiting(&self) -> u64 {
         self.state.lock().upstream.depth()
     }
+
+    /// Takes in what another node says of it; `true` when the ledger must be told of it.
+    pub(super) fn hear(&self, hearing: Hearing, heard: Heard) -> bool {
+        let mut state = self.state.lock();
+        let moves = heard.in_flight > 0 || heard.waiting > 0 || !heard.crowds.is_empty();
+        state.hear(hearing, heard);
+        moves && !std::mem::replace(&mut state.listed, true)
+    }
+
+    /// Another node says nothing of it any more.
+    pub(super) fn forget_node(&self, now: Millis, node: u64) {
+        self.state.lock().forget_node(now, node);
+    }
+
+    /// What this node says of it to others.
+    pub(super) fn own(&self) -> Heard {
+        let state = self.state.lock();
+        Heard {
+            arrived: state.own_arrived,
+            done: state.own_done,
+            in_flight: state.in_flight,
+            consumers: state.consumers,
+            waiting: state.upstream.depth(),
+            soonest: state.soonest,
+            never: state.never,
+            crowds: Vec::new(),
+        }
+    }
+
+    /// What members of the group subscribe to.
+    pub(super) fn group_path(&self) -> String {
+        let filter = Arc::clone(&self.state.lock().filter);
+        format!("$share/{}/{filter}", self.owner)
+    }
+
+    /// The highest QoS of those who subscribe here.
+    pub(super) fn qos(&self) -> QoS {
+        self.state.lock().qos
+    }
 }
 
 impl State {
@@ -232,8 +295,9 @@ impl State {
     /// Messages that wait, those that consumers work on, and the age of the first one that waits. What consumers were sent
     /// and cannot work on yet waits in their sockets.
     fn seen(&self, now: Moment, window: u64) -> (u64, u64, Span) {
-        let at_work = self.in_flight.min(window.saturating_mul(self.consumers.into()));
-        let in_sockets = self.in_flight - at_work;
+        let in_flight = self.all_in_flight();
+        let at_work = in_flight.min(window.saturating_mul(self.all_consumers().into()));
+        let in_sockets = in_flight - at_work;
         let age = if in_sockets > 0 { self.account.delay(now) } else { self.upstream.delay(now) };
         (self.upstream.depth() + in_sockets, at_work, age)
     }
@@ -246,8 +310,8 @@ impl State {
     /// A consumer that has nothing to do would get what waits: what came before and does not come any more is lost. How
     /// many messages a broker sends at a time is not asked, since that changes from moment to moment.
     fn settle(&mut self, now: Millis) {
-        let idle = self.in_flight == 0 && self.blocked == 0 && self.consumers > 0;
-        if idle && now >= self.idle_since + IDLE {
+        let idle = self.all_in_flight() == 0 && self.blocked == 0 && self.all_consumers() > 0;
+        if idle && now >= self.idle_since + IDLE + 2 * self.news_takes() {
             let missing = self.upstream.depth().saturating_sub(self.since_idle);
             self.lose(moment(now), missing);
             self.at_work(now);
@@ -258,13 +322,16 @@ impl State {
 impl Measured for Queue {
     fn measure(&self, now: Moment) -> Option<QueueReport> {
         let mut state = self.state.lock();
-        state.settle(now.as_nanos() / 1_000_000);
-        let consumers = state.consumers;
+        let millis = now.as_nanos() / 1_000_000;
+        state.reckon(millis);
+        state.settle(millis);
+        let consumers = state.all_consumers();
         let (waiting, in_flight, age) = state.seen(now, self.bounds.window);
         let statement = state.account.statement(now, consumers, u64::MAX);
         if let Some(rate) = statement.reading.processing_rate() {
             state.rate = if state.rate == 0.0 { rate } else { 0.8 * state.rate + 0.2 * rate };
         }
+        state.soonest = statement.soonest.or(state.soonest);
         if statement.quiet > QUIET_TURNS {
             state.listed = false;
             return None;
@@ -280,12 +347,13 @@ impl Measured for Queue {
             waiting,
             age,
             in_flight,
-            soonest: statement.soonest,
+            soonest: state.soonest(statement.soonest),
             dropped: statement.dropped,
             lost: statement.lost,
             delays: statement.delays,
             feeders: statement.feeders,
             held: state.held,
+            elsewhere: self.bounds.nodes.then(|| state.crowds()),
         })
     }
 }
@@ -302,7 +370,8 @@ mod tests {
 
     use super::*;
 
-    const BOUNDS: Bounds = Bounds { limit: 0, window: 50, messages: 100, delay: 1_000, progress: 10_000 };
+    const BOUNDS: Bounds =
+        Bounds { limit: 0, window: 50, messages: 100, delay: 1_000, progress: 10_000, nodes: false };
 
     #[test]
     fn publishers_wait_while_there_is_too_much() {
