@@ -197,8 +197,8 @@ impl Proxy {
     fn turn_control_loop(&self) {
         let now = moment(self.clock.now());
         let queues = self.ledger.read(now);
-        self.nodes.iter().for_each(Nodes::begin_turn);
         self.chain.tick(&Tick { now, wall_ms: clock::wall(), queues: &queues, host: self });
+        self.nodes.iter().for_each(Nodes::end_turn);
     }
 }
 

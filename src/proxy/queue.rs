@@ -205,7 +205,7 @@ impl Queue {
         state.consumers = state.consumers.saturating_sub(1);
         state.in_flight = state.in_flight.saturating_sub(in_flight);
         state.blocked = state.blocked.saturating_sub(blocked.into());
-        state.upstream.arrive(moment(now), in_flight);
+        state.wait_again(now, in_flight);
         state.at_work(now);
     }
 

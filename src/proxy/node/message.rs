@@ -14,7 +14,7 @@ pub(super) const MOST_QUEUES: usize = 500;
 /// Filters of one queue that a message may tell of.
 pub(super) const MOST_FILTERS: usize = 16;
 /// Crowds of publishers of one queue.
-const MOST_CROWDS: usize = 64;
+const MOST_CROWDS: usize = 128;
 /// Bytes of a filter or of a name.
 const MOST_NAME: usize = 512;
 /// Consumers, publishers and messages in flight beyond which a number is not believed.

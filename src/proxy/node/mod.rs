@@ -38,8 +38,16 @@ pub(super) struct Nodes {
     all: String,
     prefix: String,
     state: Mutex<State>,
-    /// Who feeds which queue here, as of the last turn of the control loop.
-    crowds: Mutex<HashMap<u64, Vec<Crowd>>>,
+    crowds: Mutex<Crowds>,
+}
+
+/// Who feeds which queue here.
+#[derive(Default)]
+struct Crowds {
+    /// As of the last turn of the control loop that ended.
+    last: HashMap<u64, Vec<Crowd>>,
+    /// As far as the one that is under way has said.
+    next: HashMap<u64, Vec<Crowd>>,
 }
 
 #[derive(Default)]
@@ -100,14 +108,15 @@ impl Nodes {
         self.state.lock().others.len()
     }
 
-    /// A turn of the control loop begins: who feeds which queue is said again in it.
-    pub(super) fn begin_turn(&self) {
-        self.crowds.lock().clear();
+    /// A turn of the control loop is over: it has said of every queue who feeds it.
+    pub(super) fn end_turn(&self) {
+        let mut crowds = self.crowds.lock();
+        crowds.last = std::mem::take(&mut crowds.next);
     }
 
     /// Says who feeds a queue here.
     pub(super) fn tell_crowds(&self, queue: u64, crowds: Vec<Crowd>) {
-        self.crowds.lock().insert(queue, crowds);
+        self.crowds.lock().next.insert(queue, crowds);
     }
 
     /// Forgets nodes that have been silent for their ttl, and queues that they do not speak of any more.
@@ -161,7 +170,7 @@ impl Nodes {
         let mut seen = HashMap::new();
         proxy.sessions.each_queue(|owner, queue: &Arc<Queue>, filters| {
             let mut own = queue.own();
-            own.crowds = crowds.get(&queue.number).cloned().unwrap_or_default();
+            own.crowds = crowds.last.get(&queue.number).cloned().unwrap_or_default();
             let count = own.arrived.wrapping_add(own.done);
             let (before, moved) = state.told.get(&queue.number).copied().unwrap_or((count, now));
             let moved = if count != before { now } else { moved };
