@@ -49,6 +49,8 @@ pub(super) struct Bounds {
 
 /// A queue of so few messages is never late.
 const FEW: u64 = 32;
+/// Messages that may wait before it is known how fast consumers are: those who begin to publish do not know it either.
+const FIRST: u64 = 256;
 
 struct State {
     account: Account,
@@ -225,10 +227,11 @@ impl Queue {
             && now <= state.moved + self.bounds.progress;
         let (waiting, _, age) = state.seen(moment(now), self.bounds.window);
         let age = age.as_nanos() / 1_000_000;
+        let most = if state.rate > 0.0 { self.bounds.messages } else { self.bounds.messages.min(FIRST) };
         // it ends well below where it began, so that it does not flutter
         let (most, delay) = match state.over {
-            true => (self.bounds.messages * 3 / 4, self.bounds.delay / 2),
-            false => (self.bounds.messages, self.bounds.delay),
+            true => (most * 3 / 4, self.bounds.delay / 2),
+            false => (most, self.bounds.delay),
         };
         let ahead = if state.rate > 0.0 { (waiting as f64 / state.rate * 1e3) as u64 } else { 0 };
         state.over = may && (waiting > most || waiting > FEW && age.max(ahead) > delay);
@@ -393,6 +396,27 @@ mod tests {
         assert!(queue.holds(10_004));
         queue.subscribed("debug", QoS::AtLeastOnce, true);
         assert!(!queue.holds(10_005), "the operator says never");
+    }
+
+    /// Nobody can know how long 300 messages take before the first ones are done.
+    #[test]
+    fn few_may_wait_before_consumers_were_seen_at_work() {
+        let bounds = Bounds { messages: 10_000, ..BOUNDS };
+        let queue = Queue::new(1, "c".into(), None, bounds, 1);
+        queue.subscribed("t", QoS::AtLeastOnce, false);
+        queue.join(1);
+        queue.arrive(1, 7, QoS::AtLeastOnce, 300);
+        assert!(queue.holds(1));
+        report(&queue, 2);
+        for now in 2..=201 {
+            queue.deliver(now, QoS::AtLeastOnce, false);
+            queue.finish(now, 1, true, 1);
+        }
+        report(&queue, 202);
+        queue.arrive(202, 7, QoS::AtLeastOnce, 300);
+        assert!(!queue.holds(202), "400 at 1,000 a second are soon done");
+        queue.arrive(202, 7, QoS::AtLeastOnce, 700);
+        assert!(queue.holds(202), "1,100 are not");
     }
 
     fn report(queue: &Queue, now: Millis) -> QueueReport {
