@@ -4,8 +4,6 @@
 //! if it may: a queue that is meant to (QoS 1 or 2, or a group) while its consumer makes progress; a QoS 0 queue
 //! only briefly, then its oldest messages go. Nothing is dropped without being counted.
 
-mod line;
-
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
@@ -13,15 +11,13 @@ use std::task::Waker;
 use parking_lot::Mutex;
 use tidegate_control::time::{Moment, Span};
 
-use self::line::{HeldGates, Turns};
-pub use self::line::{Line, Released};
 use super::clock::{Millis, moment};
-use super::gate::Gate;
 use super::group::Group;
 use super::message::Message;
 use super::service::Service;
 use crate::config::QueueSettings;
-pub use crate::ledger::Statement;
+pub use crate::hold::{Gate, HeldGates, Released, Room};
+use crate::ledger::Statement;
 use crate::ledger::{Account, QUIET_TURNS};
 use crate::wire::QoS;
 
@@ -694,24 +690,17 @@ impl Inner {
         if self.held.is_none() || self.entries.len() > messages || self.bytes > bytes {
             return Released::default();
         }
-        let late = self.is_late(now, limits.delay, limits.delay / 2);
-        let in_time = self.service.takes_within(limits.delay).max(MIN_DEPTH);
-        let room = (in_time / 2).saturating_sub(self.fresh() + self.granted);
-        let Some(held) = &mut self.held else { return Released::default() };
-        let waiting = held.waiting();
-        // a slow consumer, for which what they all send at once may be too much
-        if late || in_time < limits.messages && waiting > 0 {
-            let grant = u32::try_from(room / waiting.max(1)).unwrap_or(u32::MAX).max(1);
-            let turns = (!late && room > 0).then(|| held.take_turns(room, grant));
-            self.granted += turns.as_ref().map_or(0, Turns::messages);
-            return Released::some(held.take_exempt(), turns);
+        let room = Room {
+            fresh: self.fresh(),
+            in_time: self.service.takes_within(limits.delay).max(MIN_DEPTH),
+            full: limits.messages,
+            late: self.is_late(now, limits.delay, limits.delay / 2),
+        };
+        let released = HeldGates::let_go(&mut self.held, &mut self.granted, &room);
+        if self.held.is_none() {
+            self.brief_until = 0;
         }
-        if in_time < limits.messages {
-            held.grant_all(in_time.saturating_sub(self.entries.len()));
-        }
-        self.brief_until = 0;
-        self.granted = 0;
-        Released::all(self.held.take())
+        released
     }
 
     /// A burst must not leave its memory with an idle consumer.

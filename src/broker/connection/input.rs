@@ -11,9 +11,9 @@ use tokio::io::{AsyncRead, ReadBuf};
 use super::packets::reserved;
 use super::{Connection, Ending, OUTPUT_LIMIT, Offered, Pause, Scratch};
 use crate::broker::clock::Millis;
-use crate::broker::gate::Held;
 use crate::broker::held::{HeldBytes, HeldInput, HeldPacket};
 use crate::broker::session::State;
+use crate::hold::Held;
 use crate::wire::{Frame, Packet, ReasonCode, WireError, decode, frame};
 
 /// What passes before we look what consumer queues make of it, in bytes: at first, and after a brief hold that ran its

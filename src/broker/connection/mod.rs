@@ -25,7 +25,6 @@ use tokio::time::Sleep;
 use self::alias::{InboundAliases, OutboundAliases};
 use super::Broker;
 use super::clock::Millis;
-use super::gate::Gate;
 use super::group::Group;
 use super::held::HeldInput;
 use super::message::BatchWriter;
@@ -34,6 +33,7 @@ use super::session::{Session, State};
 use super::spine::Fence;
 use super::window::Window;
 use crate::chain::Hooks;
+use crate::hold::Gate;
 use crate::listen::Stream;
 use crate::wire::{Encoder, ReasonCode};
 
