@@ -5,8 +5,10 @@
 //! the consumers have room for more was lost upstream.
 
 mod elsewhere;
+mod hold;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
 use tidegate_control::flow::Flow;
@@ -17,6 +19,7 @@ use self::elsewhere::{Debt, Other};
 pub(super) use self::elsewhere::{Heard, Hearing};
 use crate::broker::clock::{Millis, moment};
 use crate::broker::tree::Subscribed;
+use crate::hold::HeldGates;
 use crate::ledger::{Account, Measured, QUIET_TURNS};
 use crate::wire::QoS;
 
@@ -29,6 +32,8 @@ pub(super) struct Queue {
     owner: Arc<str>,
     group: Option<Arc<str>>,
     bounds: Bounds,
+    /// Publishers wait for their turn.
+    lasting: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -46,11 +51,6 @@ pub(super) struct Bounds {
     /// There may be other nodes before the same broker.
     pub(super) nodes: bool,
 }
-
-/// A queue of so few messages is never late.
-const FEW: u64 = 32;
-/// Messages that may wait before it is known how fast consumers are: those who begin to publish do not know it either.
-const FIRST: u64 = 256;
 
 struct State {
     account: Account,
@@ -70,14 +70,16 @@ struct State {
     since_idle: u64,
     /// It must not hold publishers.
     never: bool,
-    /// It holds publishers.
-    over: bool,
     /// Messages a second that busy consumers take; 0 is not known.
     rate: f64,
     /// When a consumer last took something or came.
     moved: Millis,
     /// Publishers that wait for it.
-    held: u32,
+    held: Option<Box<HeldGates>>,
+    /// Messages that may come from those who were let go.
+    granted: usize,
+    /// What waited when the first consumer came.
+    backlog: u64,
     /// Messages that came from publishers of this node, and those that its consumers are done with.
     own_arrived: u64,
     own_done: u64,
@@ -116,17 +118,18 @@ impl Queue {
             idle_since: now,
             since_idle: 0,
             never: false,
-            over: false,
             rate: 0.0,
             moved: now,
-            held: 0,
+            held: None,
+            granted: 0,
+            backlog: 0,
             own_arrived: 0,
             own_done: 0,
             soonest: None,
             others: Vec::new(),
             debt: Debt::default(),
         };
-        Self { number, owner, group, bounds, state: Mutex::new(state) }
+        Self { number, owner, group, bounds, lasting: AtomicBool::new(false), state: Mutex::new(state) }
     }
 
     /// A consumer subscribes; `never` says that it must not hold publishers.
@@ -152,6 +155,7 @@ impl Queue {
         state.upstream.arrive(at, count64);
         state.since_idle += count64;
         state.own_arrived += count64;
+        state.granted = state.granted.saturating_sub(count as usize);
         if qos != QoS::AtMostOnce && self.bounds.limit != 0 {
             let room = self.bounds.limit.saturating_mul(state.all_consumers().max(1).into());
             let over = (state.upstream.depth() + state.all_in_flight()).saturating_sub(room).min(count64);
@@ -178,7 +182,11 @@ impl Queue {
         }
         state.in_flight += u64::from(qos != QoS::AtMostOnce);
         state.at_work(now);
-        !std::mem::replace(&mut state.listed, true)
+        let enter = !std::mem::replace(&mut state.listed, true);
+        let released = self.let_go(&mut state, now);
+        drop(state);
+        released.open();
+        enter
     }
 
     /// A consumer is done with messages, the quickest one after so many milliseconds; `acknowledged` ones were in flight.
@@ -191,11 +199,17 @@ impl Queue {
             state.in_flight = state.in_flight.saturating_sub(count);
         }
         state.at_work(now);
+        let released = self.let_go(&mut state, now);
+        drop(state);
+        released.open();
     }
 
     /// A consumer is there.
     pub(super) fn join(&self, now: Millis) {
         let mut state = self.state.lock();
+        if state.all_consumers() == 0 {
+            state.backlog = state.upstream.depth();
+        }
         state.consumers += 1;
         state.moved = now;
         state.at_work(now);
@@ -216,32 +230,6 @@ impl Queue {
         let mut state = self.state.lock();
         state.blocked = if blocked { state.blocked + 1 } else { state.blocked.saturating_sub(1) };
         state.at_work(now);
-    }
-
-    /// Whether its publishers are to wait: more is there, or for longer, than may be, and consumers are at work on it.
-    pub(super) fn holds(&self, now: Millis) -> bool {
-        let mut state = self.state.lock();
-        let may = !state.must_not_hold()
-            && state.qos != QoS::AtMostOnce
-            && state.all_consumers() > 0
-            && now <= state.moved + self.bounds.progress;
-        let (waiting, _, age) = state.seen(moment(now), self.bounds.window);
-        let age = age.as_nanos() / 1_000_000;
-        let most = if state.rate > 0.0 { self.bounds.messages } else { self.bounds.messages.min(FIRST) };
-        // it ends well below where it began, so that it does not flutter
-        let (most, delay) = match state.over {
-            true => (most * 3 / 4, self.bounds.delay / 2),
-            false => (most, self.bounds.delay),
-        };
-        let ahead = if state.rate > 0.0 { (waiting as f64 / state.rate * 1e3) as u64 } else { 0 };
-        state.over = may && (waiting > most || waiting > FEW && age.max(ahead) > delay);
-        state.over
-    }
-
-    /// A publisher begins to wait for it, or does no longer.
-    pub(super) fn set_held(&self, held: bool) {
-        let mut state = self.state.lock();
-        state.held = if held { state.held + 1 } else { state.held.saturating_sub(1) };
     }
 
     /// Messages that wait upstream.
@@ -307,6 +295,7 @@ impl State {
 
     fn lose(&mut self, at: Moment, count: u64) {
         let lost = self.upstream.lose(at, count);
+        self.backlog = self.backlog.saturating_sub(lost);
         self.account.lose(at, lost);
     }
 
@@ -335,11 +324,13 @@ impl Measured for Queue {
             state.rate = if state.rate == 0.0 { rate } else { 0.8 * state.rate + 0.2 * rate };
         }
         state.soonest = statement.soonest.or(state.soonest);
-        if statement.quiet > QUIET_TURNS {
+        if statement.quiet > QUIET_TURNS && state.held.is_none() {
             state.listed = false;
             return None;
         }
-        Some(QueueReport {
+        state.go_on();
+        let released = self.let_go(&mut state, millis);
+        let report = QueueReport {
             id: self.number,
             name: format!("{}:{}", self.owner, state.filter).into(),
             group: self.group.clone(),
@@ -355,9 +346,12 @@ impl Measured for Queue {
             lost: statement.lost,
             delays: statement.delays,
             feeders: statement.feeders,
-            held: state.held,
+            held: state.held.as_ref().map_or(0, |held| held.len() as u32),
             elsewhere: self.bounds.nodes.then(|| state.crowds()),
-        })
+        };
+        drop(state);
+        released.open();
+        Some(report)
     }
 }
 
@@ -375,49 +369,6 @@ mod tests {
 
     const BOUNDS: Bounds =
         Bounds { limit: 0, window: 50, messages: 100, delay: 1_000, progress: 10_000, nodes: false };
-
-    #[test]
-    fn publishers_wait_while_there_is_too_much() {
-        let queue = Queue::new(1, "c".into(), None, BOUNDS, 1);
-        queue.subscribed("t", QoS::AtLeastOnce, false);
-        queue.arrive(1, 7, QoS::AtLeastOnce, 101);
-        assert!(!queue.holds(1), "nobody is there to take it");
-        queue.join(1);
-        assert!(queue.holds(2));
-        (0..25).for_each(|_| {
-            queue.deliver(3, QoS::AtLeastOnce, false);
-        });
-        assert!(queue.holds(3), "76 are still there");
-        queue.deliver(4, QoS::AtLeastOnce, false);
-        assert!(!queue.holds(4));
-        assert!(queue.holds(1_100), "the first one has waited for too long");
-        assert!(!queue.holds(10_002), "the consumer takes nothing");
-        queue.finish(10_003, 1, true, 5);
-        assert!(queue.holds(10_004));
-        queue.subscribed("debug", QoS::AtLeastOnce, true);
-        assert!(!queue.holds(10_005), "the operator says never");
-    }
-
-    /// Nobody can know how long 300 messages take before the first ones are done.
-    #[test]
-    fn few_may_wait_before_consumers_were_seen_at_work() {
-        let bounds = Bounds { messages: 10_000, ..BOUNDS };
-        let queue = Queue::new(1, "c".into(), None, bounds, 1);
-        queue.subscribed("t", QoS::AtLeastOnce, false);
-        queue.join(1);
-        queue.arrive(1, 7, QoS::AtLeastOnce, 300);
-        assert!(queue.holds(1));
-        report(&queue, 2);
-        for now in 2..=201 {
-            queue.deliver(now, QoS::AtLeastOnce, false);
-            queue.finish(now, 1, true, 1);
-        }
-        report(&queue, 202);
-        queue.arrive(202, 7, QoS::AtLeastOnce, 300);
-        assert!(!queue.holds(202), "400 at 1,000 a second are soon done");
-        queue.arrive(202, 7, QoS::AtLeastOnce, 700);
-        assert!(queue.holds(202), "1,100 are not");
-    }
 
     fn report(queue: &Queue, now: Millis) -> QueueReport {
         queue.measure(moment(now)).unwrap()

@@ -232,7 +232,9 @@ impl State {
     /// Messages leave the broker; those that nobody spoke of come in at the same time.
     pub(super) fn take(&mut self, now: Millis, count: u64) {
         let at = moment(now);
-        let short = count - self.upstream.depart(at, count);
+        let left = self.upstream.depart(at, count);
+        self.backlog = self.backlog.saturating_sub(left);
+        let short = count - left;
         self.account.arrive(at, short);
         if !self.others.is_empty() {
             self.debt.add(now, short);
