@@ -42,7 +42,7 @@ pub(super) struct Queue {
 pub(super) struct Bounds {
     /// Messages that the upstream keeps for one consumer; 0 is not known.
     pub(super) limit: u64,
-    /// Messages that one consumer can be at work on.
+    /// Messages that one consumer can be at work on, unless it says itself that it takes fewer.
     pub(super) window: u64,
     pub(super) messages: u64,
     pub(super) delay: Millis,
@@ -61,6 +61,8 @@ struct State {
     filter: Arc<str>,
     qos: QoS,
     consumers: u32,
+    /// Messages that they all can be at work on.
+    window: u64,
     in_flight: u64,
     /// Consumers whose sockets take nothing more.
     blocked: u32,
@@ -113,6 +115,7 @@ impl Queue {
             filter: "".into(),
             qos: QoS::AtMostOnce,
             consumers: 0,
+            window: 0,
             in_flight: 0,
             blocked: 0,
             idle_since: now,
@@ -150,10 +153,10 @@ impl Queue {
             return false;
         }
         let (at, count64) = (moment(now), u64::from(count));
-        state.account.arrive(at, count64);
+        let new = state.put(now, count64);
+        state.account.arrive(at, new);
         state.account.fed_by(publisher, count);
-        state.upstream.arrive(at, count64);
-        state.since_idle += count64;
+        state.since_idle += new;
         state.own_arrived += count64;
         state.granted = state.granted.saturating_sub(count as usize);
         if qos != QoS::AtMostOnce && self.bounds.limit != 0 {
@@ -204,21 +207,24 @@ impl Queue {
         released.open();
     }
 
-    /// A consumer is there.
-    pub(super) fn join(&self, now: Millis) {
+    /// A consumer is there that takes so many messages at a time.
+    pub(super) fn join(&self, now: Millis, window: u64) {
         let mut state = self.state.lock();
         if state.all_consumers() == 0 {
             state.backlog = state.upstream.depth();
         }
         state.consumers += 1;
+        state.window += window.min(self.bounds.window);
         state.moved = now;
         state.at_work(now);
     }
 
-    /// A consumer is gone with so many messages in flight: if its session is kept, the upstream has them again.
-    pub(super) fn part(&self, now: Millis, in_flight: u64, blocked: bool) {
+    /// A consumer that took so many messages at a time is gone with some in flight: if its session is kept, the upstream
+    /// has them again.
+    pub(super) fn part(&self, now: Millis, window: u64, in_flight: u64, blocked: bool) {
         let mut state = self.state.lock();
         state.consumers = state.consumers.saturating_sub(1);
+        state.window = state.window.saturating_sub(window.min(self.bounds.window));
         state.in_flight = state.in_flight.saturating_sub(in_flight);
         state.blocked = state.blocked.saturating_sub(blocked.into());
         state.wait_again(now, in_flight);
@@ -258,6 +264,7 @@ impl Queue {
             done: state.own_done,
             in_flight: state.in_flight,
             consumers: state.consumers,
+            window: state.window,
             waiting: state.upstream.depth(),
             soonest: state.soonest,
             never: state.never,
@@ -285,9 +292,9 @@ impl State {
 
     /// Messages that wait, those that consumers work on, and the age of the first one that waits. What consumers were sent
     /// and cannot work on yet waits in their sockets.
-    fn seen(&self, now: Moment, window: u64) -> (u64, u64, Span) {
+    fn seen(&self, now: Moment) -> (u64, u64, Span) {
         let in_flight = self.all_in_flight();
-        let at_work = in_flight.min(window.saturating_mul(self.all_consumers().into()));
+        let at_work = in_flight.min(self.all_windows());
         let in_sockets = in_flight - at_work;
         let age = if in_sockets > 0 { self.account.delay(now) } else { self.upstream.delay(now) };
         (self.upstream.depth() + in_sockets, at_work, age)
@@ -318,7 +325,7 @@ impl Measured for Queue {
         state.reckon(millis);
         state.settle(millis);
         let consumers = state.all_consumers();
-        let (waiting, in_flight, age) = state.seen(now, self.bounds.window);
+        let (waiting, in_flight, age) = state.seen(now);
         let statement = state.account.statement(now, consumers, u64::MAX);
         if let Some(rate) = statement.reading.processing_rate() {
             state.rate = if state.rate == 0.0 { rate } else { 0.8 * state.rate + 0.2 * rate };
@@ -377,7 +384,7 @@ mod tests {
     #[test]
     fn what_waits_in_sockets_waits() {
         let queue = Queue::new(1, "c".into(), None, BOUNDS, 1);
-        queue.join(1);
+        queue.join(1, u64::MAX);
         (0..60).for_each(|_| {
             queue.deliver(1, QoS::AtLeastOnce, false);
         });
@@ -388,7 +395,7 @@ mod tests {
     #[test]
     fn what_does_not_come_is_lost_once_there_was_nothing_to_do() {
         let queue = Queue::new(1, "c".into(), None, BOUNDS, 1);
-        queue.join(1);
+        queue.join(1, u64::MAX);
         assert!(queue.arrive(1, 7, QoS::AtLeastOnce, 10));
         for _ in 0..4 {
             queue.deliver(2, QoS::AtLeastOnce, false);
@@ -420,15 +427,15 @@ mod tests {
     #[test]
     fn what_a_consumer_had_comes_again() {
         let queue = Queue::new(1, "c".into(), None, BOUNDS, 1);
-        queue.join(1);
+        queue.join(1, u64::MAX);
         queue.arrive(1, 7, QoS::AtLeastOnce, 3);
         (0..3).for_each(|_| {
             queue.deliver(2, QoS::AtLeastOnce, false);
         });
-        queue.part(3, 3, false);
+        queue.part(3, u64::MAX, 3, false);
         let seen = report(&queue, 5_000);
         assert_eq!((seen.reading.depth, seen.waiting, seen.in_flight, seen.lost), (3, 3, 0, 0));
-        queue.join(5_000);
+        queue.join(5_000, u64::MAX);
         (0..3).for_each(|_| {
             queue.deliver(5_001, QoS::AtLeastOnce, false);
         });
@@ -439,7 +446,7 @@ mod tests {
     #[test]
     fn what_others_published_counts_when_it_is_seen() {
         let queue = Queue::new(1, "c".into(), None, BOUNDS, 1);
-        queue.join(1);
+        queue.join(1, u64::MAX);
         queue.deliver(2, QoS::AtLeastOnce, false);
         assert_eq!(report(&queue, 3).reading.depth, 1);
         queue.finish(4, 1, true, 2);

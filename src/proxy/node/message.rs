@@ -55,6 +55,9 @@ pub(super) struct Told {
     pub(super) in_flight: u64,
     pub(super) waiting: u64,
     pub(super) consumers: u32,
+    /// Messages that they all can be at work on.
+    #[serde(default)]
+    pub(super) window: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) soonest_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -104,6 +107,7 @@ impl Told {
             in_flight: own.in_flight,
             waiting: own.waiting,
             consumers: own.consumers,
+            window: own.window,
             soonest_ms: own.soonest,
             never_hold: own.never,
             publishers: own.crowds.into_iter().map(crowd).collect(),
@@ -140,6 +144,7 @@ impl Told {
             done: self.done,
             in_flight: self.in_flight,
             consumers: self.consumers,
+            window: self.window,
             waiting: self.waiting,
             soonest: self.soonest_ms,
             never: self.never_hold,
@@ -162,6 +167,7 @@ impl Told {
             && self.client.as_ref().is_none_or(name)
             && self.owner().is_some()
             && self.in_flight <= MOST_COUNT
+            && self.window <= MOST_COUNT * MOST_COUNT
             && u64::from(self.consumers) <= MOST_COUNT
             && self.publishers.len() <= MOST_CROWDS
             && self.publishers.iter().all(crowd)

@@ -272,3 +272,6 @@ pub(crate) fn is_node_id(id: &str) -> bool {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     (1..=64).contains(&id.len()) && id.chars().all(word)
 }
+
+#[cfg(test)]
+mod tests;

@@ -31,6 +31,8 @@ pub(super) struct Consumer {
     /// The queues of all of them.
     queues: Vec<Arc<Queue>>,
     in_flight: HashMap<u16, Flight>,
+    /// Messages that it takes at a time, as it says itself.
+    window: u64,
     /// Its socket takes nothing more.
     blocked: bool,
     /// QoS 0 messages in the output: they are done when so many bytes are taken.
@@ -152,6 +154,7 @@ impl Pair {
             feeds: Vec::new(),
             queues: Vec::new(),
             in_flight: HashMap::new(),
+            window: self.receive_maximum.into(),
             blocked: false,
             sent: VecDeque::new(),
             fresh: Vec::new(),
@@ -286,7 +289,7 @@ impl Consumer {
     fn add(&mut self, path: Arc<str>, feed: Arc<Feed>, now: Millis) {
         self.choices.clear();
         if !self.queues.iter().any(|queue| Arc::ptr_eq(queue, &feed.queue)) {
-            feed.queue.join(now);
+            feed.queue.join(now, self.window);
             if self.blocked {
                 feed.queue.set_blocked(now, true);
             }
@@ -322,7 +325,7 @@ impl Consumer {
             }
         }
         for (queue, in_flight) in self.queues.iter().zip(counts) {
-            queue.part(now, in_flight, self.blocked);
+            queue.part(now, self.window, in_flight, self.blocked);
         }
         self.in_flight.clear();
         self.sent.clear();

@@ -94,6 +94,8 @@ pub(super) struct Pair {
     local_qos2: BTreeSet<u16>,
     /// The client as a consumer, once the upstream has let it in.
     consumer: Option<Box<Consumer>>,
+    /// Messages that it takes at a time.
+    receive_maximum: u16,
     /// How long its session outlives the connection, in seconds.
     session_expiry: u32,
     /// Messages that are not booked yet.
@@ -186,6 +188,7 @@ impl Pair {
             local_qos2: BTreeSet::new(),
             consumer: None,
             session_expiry: connect.session_expiry,
+            receive_maximum: connect.receive_maximum,
             arrivals: Vec::new(),
             unbooked: 0,
             gate,

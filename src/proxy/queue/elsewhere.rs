@@ -22,6 +22,8 @@ pub(in crate::proxy) struct Heard {
     /// Messages that its consumers have.
     pub(in crate::proxy) in_flight: u64,
     pub(in crate::proxy) consumers: u32,
+    /// Messages that they all can be at work on.
+    pub(in crate::proxy) window: u64,
     /// Messages that wait in the broker, as far as it knows.
     pub(in crate::proxy) waiting: u64,
     /// Milliseconds of its quickest acknowledgement lately.
@@ -70,7 +72,7 @@ impl Reckoned {
         Self { rate: 0.0, last: count, more: 0, booked: count }
     }
 
-    /// The count as of now, so many milliseconds after the last time. False when that cannot be.
+    /// The count as of now, so many milliseconds after the last time, or a little less. False when that cannot be.
     fn hear(&mut self, count: u64, millis: u64) -> bool {
         let Some(more) = count.checked_sub(self.last).filter(|more| *more <= MOST_AT_ONCE) else {
             return false;
@@ -138,7 +140,8 @@ impl State {
         let known = self.others.iter_mut().find(|other| other.node == node);
         let sound = match known {
             Some(other) => {
-                let millis = now - other.at;
+                // two that were held up on their way come at the same time
+                let millis = (now - other.at).max(interval);
                 let sound = other.arrived.hear(heard.arrived, millis) && other.done.hear(heard.done, millis);
                 let before = std::mem::replace(&mut other.last, heard);
                 (other.at, other.interval, other.until) = (now, interval, until);
@@ -199,7 +202,7 @@ impl State {
     }
 
     /// Messages wait in the broker, but for those that were seen on their way out already; how many do.
-    fn put(&mut self, now: Millis, count: u64) -> u64 {
+    pub(super) fn put(&mut self, now: Millis, count: u64) -> u64 {
         let new = count - self.debt.pay(now, count);
         self.upstream.arrive(moment(now), new);
         new
@@ -260,6 +263,11 @@ impl State {
         self.others.iter().fold(self.consumers, |sum, other| sum.saturating_add(other.last.consumers))
     }
 
+    /// Messages that consumers can be at work on, at all nodes.
+    pub(super) fn all_windows(&self) -> u64 {
+        self.others.iter().fold(self.window, |sum, other| sum.saturating_add(other.last.window))
+    }
+
     /// Messages that consumers have, at all nodes.
     pub(super) fn all_in_flight(&self) -> u64 {
         self.others.iter().fold(self.in_flight, |sum, other| sum.saturating_add(other.last.in_flight))
@@ -317,7 +325,7 @@ mod tests {
     }
 
     fn counts(arrived: u64, done: u64, in_flight: u64) -> Heard {
-        Heard { arrived, done, in_flight, consumers: 1, ..Heard::default() }
+        Heard { arrived, done, in_flight, consumers: 1, window: 50, ..Heard::default() }
     }
 
     /// What others publish and take counts as what happens here.
@@ -355,7 +363,7 @@ mod tests {
     #[test]
     fn what_is_seen_before_it_is_told_counts_once() {
         let queue = queue();
-        queue.join(1);
+        queue.join(1, u64::MAX);
         hear(&queue, 100, counts(0, 0, 0));
         (0..5).for_each(|_| {
             queue.deliver(150, QoS::AtLeastOnce, false);
@@ -404,7 +412,7 @@ mod tests {
         #[test]
         fn nodes_agree(events in prop::collection::vec((0..4_u8, any::<bool>(), 1..40_u64), 1..200)) {
             let queues = [queue(), queue()];
-            queues.iter().for_each(|queue| queue.join(1));
+            queues.iter().for_each(|queue| queue.join(1, u64::MAX));
             let (mut now, mut waiting, mut in_flight) = (100, 0, [0, 0]);
             let talk = |now: Millis| {
                 for (from, to) in [(0, 1), (1, 0)] {

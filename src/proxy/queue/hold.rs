@@ -69,25 +69,24 @@ impl State {
     }
 
     fn is_full(&self, bounds: &Bounds) -> bool {
-        self.waits(bounds) > bounds.messages
+        self.waits() > bounds.messages
     }
 
     /// Whether the first one has waited for too long, or the last one will wait for longer than `wait`.
     fn is_late(&self, now: Millis, bounds: &Bounds, wait: Millis) -> bool {
-        let fresh = self.fresh(bounds);
-        let (_, _, age) = self.seen(moment(now), bounds.window);
+        let fresh = self.fresh();
+        let (_, _, age) = self.seen(moment(now));
         let aged = self.backlog == 0 && age.as_nanos() / 1_000_000 > bounds.delay;
         fresh > FEW && (aged || fresh > self.takes_within(wait))
     }
 
-    fn waits(&self, bounds: &Bounds) -> u64 {
-        let at_work = bounds.window.saturating_mul(self.all_consumers().into());
-        self.upstream.depth() + self.all_in_flight().saturating_sub(at_work)
+    fn waits(&self) -> u64 {
+        self.upstream.depth() + self.all_in_flight().saturating_sub(self.all_windows())
     }
 
     /// What waits and came while consumers were there.
-    fn fresh(&self, bounds: &Bounds) -> u64 {
-        self.waits(bounds).saturating_sub(self.backlog)
+    fn fresh(&self) -> u64 {
+        self.waits().saturating_sub(self.backlog)
     }
 
     /// How many messages consumers take in so many milliseconds.
@@ -112,7 +111,7 @@ impl State {
         }
         let number = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
         let room = Room {
-            fresh: number(self.fresh(bounds)),
+            fresh: number(self.fresh()),
             in_time: number(self.takes_within(bounds.delay).max(FEW)),
             full: number(bounds.messages),
             late: self.is_late(now, bounds, bounds.delay / 2),
@@ -170,7 +169,7 @@ mod tests {
         let (queue, one) = (queue(BOUNDS), gate(1, 1));
         queue.arrive(1, 7, QoS::AtLeastOnce, 101);
         assert!(!queue.hold(1, &one), "nobody is there to take it");
-        queue.join(1);
+        queue.join(1, u64::MAX);
         queue.arrive(1, 7, QoS::AtLeastOnce, 101);
         assert!(queue.hold(2, &one) && held(&one));
         take(&queue, 3, 126);
@@ -192,7 +191,7 @@ mod tests {
     #[test]
     fn few_may_wait_before_consumers_were_seen_at_work() {
         let (queue, one, other) = (queue(Bounds { messages: 10_000, ..BOUNDS }), gate(1, 1), gate(2, 1));
-        queue.join(1);
+        queue.join(1, u64::MAX);
         queue.arrive(1, 7, QoS::AtLeastOnce, 300);
         assert!(queue.hold(1, &one));
         queue.measure(moment(2)).unwrap();
@@ -208,7 +207,7 @@ mod tests {
     #[test]
     fn they_go_in_turn() {
         let queue = queue(Bounds { messages: 10_000, delay: 100, ..BOUNDS });
-        queue.join(1);
+        queue.join(1, u64::MAX);
         queue.arrive(1, 7, QoS::AtLeastOnce, 100);
         queue.measure(moment(2)).unwrap();
         (2..=101).for_each(|now| take(&queue, now, 1));
