@@ -85,6 +85,8 @@ struct State {
     /// Messages that came from publishers of this node, and those that its consumers are done with.
     own_arrived: u64,
     own_done: u64,
+    /// Messages that this node found to be lost.
+    own_lost: u64,
     /// Milliseconds of the quickest acknowledgement in the last turn that had one.
     soonest: Option<u64>,
     /// What other nodes before the same broker say.
@@ -128,6 +130,7 @@ impl Queue {
             backlog: 0,
             own_arrived: 0,
             own_done: 0,
+            own_lost: 0,
             soonest: None,
             others: Vec::new(),
             debt: Debt::default(),
@@ -262,6 +265,7 @@ impl Queue {
         Heard {
             arrived: state.own_arrived,
             done: state.own_done,
+            lost: state.own_lost,
             in_flight: state.in_flight,
             consumers: state.consumers,
             window: state.window,
@@ -301,15 +305,21 @@ impl State {
     }
 
     fn lose(&mut self, at: Moment, count: u64) {
+        self.own_lost += self.book_lost(at, count);
+    }
+
+    fn book_lost(&mut self, at: Moment, count: u64) -> u64 {
         let lost = self.upstream.lose(at, count);
         self.backlog = self.backlog.saturating_sub(lost);
         self.account.lose(at, lost);
+        lost
     }
 
     /// A consumer that has nothing to do would get what waits: what came before and does not come any more is lost. How
     /// many messages a broker sends at a time is not asked, since that changes from moment to moment.
     fn settle(&mut self, now: Millis) {
-        let idle = self.all_in_flight() == 0 && self.blocked == 0 && self.all_consumers() > 0;
+        // where there is no consumer that is not seen soon enough
+        let idle = self.all_in_flight() == 0 && self.blocked == 0 && self.consumers > 0;
         if idle && now >= self.idle_since + IDLE + 2 * self.news_takes() {
             let missing = self.upstream.depth().saturating_sub(self.since_idle);
             self.lose(moment(now), missing);

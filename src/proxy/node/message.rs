@@ -52,6 +52,9 @@ pub(super) struct Told {
     /// Messages of its publishers so far, and messages that its consumers are done with so far.
     pub(super) arrived: u64,
     pub(super) done: u64,
+    /// Messages that it found to be lost so far.
+    #[serde(default)]
+    pub(super) lost: u64,
     pub(super) in_flight: u64,
     pub(super) waiting: u64,
     pub(super) consumers: u32,
@@ -104,6 +107,7 @@ impl Told {
             qos: qos as u8,
             arrived: own.arrived,
             done: own.done,
+            lost: own.lost,
             in_flight: own.in_flight,
             waiting: own.waiting,
             consumers: own.consumers,
@@ -142,6 +146,7 @@ impl Told {
         Heard {
             arrived: self.arrived,
             done: self.done,
+            lost: self.lost,
             in_flight: self.in_flight,
             consumers: self.consumers,
             window: self.window,

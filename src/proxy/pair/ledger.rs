@@ -92,7 +92,6 @@ impl Pair {
             self.grant = grant;
         }
         if self.grant > 0 {
-            self.grant -= 1;
             return false;
         }
         if self.gate.publisher.is_exempt() || self.proxy.control.owns(topic) {
@@ -112,6 +111,8 @@ impl Pair {
 
     /// Notes a message that goes to the upstream.
     pub(super) fn note_arrival(&mut self, topic: &str, qos: QoS, now: Millis) {
+        // a plugin may have made it wait on, so that a turn is used only now
+        self.grant = self.grant.saturating_sub(1);
         let found = self.feeds_of(topic);
         if found.is_empty() {
             return;

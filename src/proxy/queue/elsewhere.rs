@@ -19,6 +19,8 @@ pub(in crate::proxy) struct Heard {
     /// Messages that its publishers sent so far, and those that its consumers are done with.
     pub(in crate::proxy) arrived: u64,
     pub(in crate::proxy) done: u64,
+    /// Messages that it found to be lost so far.
+    pub(in crate::proxy) lost: u64,
     /// Messages that its consumers have.
     pub(in crate::proxy) in_flight: u64,
     pub(in crate::proxy) consumers: u32,
@@ -146,11 +148,14 @@ impl State {
                 let before = std::mem::replace(&mut other.last, heard);
                 (other.at, other.interval, other.until) = (now, interval, until);
                 let (more, less) = (other.last.in_flight, before.in_flight);
+                let lost = other.last.lost.saturating_sub(before.lost);
                 if sound {
                     let surplus = (other.arrived.surplus(), other.done.surplus());
                     self.take_back(now, surplus.0);
                     self.give_back(now, surplus.1);
                     self.shift(now, more, less);
+                    self.reckon(now);
+                    self.book_lost(moment(now), lost);
                 }
                 sound
             }
