@@ -115,6 +115,7 @@ impl Gateway {
         if let Core::Proxy(proxy) = &self.core {
             proxy.counts.each(|name, _, value| metrics::counter!(name).absolute(value));
             metrics::gauge!(UPSTREAMS.0).set(proxy.usable_upstreams() as f64);
+            metrics::gauge!(NODES.0).set(proxy.other_nodes() as f64);
         }
         self.chain().refresh_metrics();
         self.refusals().each(|what, plugin, code, count| {
@@ -159,6 +160,7 @@ impl Gateway {
         if let Core::Proxy(proxy) = &self.core {
             proxy.counts.each(describe);
             metrics::describe_gauge!(UPSTREAMS.0, UPSTREAMS.1);
+            metrics::describe_gauge!(NODES.0, NODES.1);
         }
         metrics::describe_counter!(REFUSALS.0, REFUSALS.1);
         for (name, meaning) in LEVELS {
@@ -176,6 +178,12 @@ const REFUSALS: (&str, &str) = (
 /// How many addresses of the upstream are in use or ready to be.
 const UPSTREAMS: (&str, &str) =
     ("tidegate_upstreams_usable", "Addresses of the upstream broker that work, as far as is known.");
+
+/// How many nodes there are beside this one.
+const NODES: (&str, &str) = (
+    "tidegate_nodes_heard",
+    "Other nodes before the same broker that were heard of within their time to live.",
+);
 
 /// What there is now, in the order of [`Gateway::refresh_metrics`].
 const LEVELS: [(&str, &str); 6] = [

@@ -48,6 +48,7 @@ pub mod chain;
 pub mod cli;
 pub mod config;
 pub mod gateway;
+mod hold;
 mod ledger;
 pub mod listen;
 pub mod proxy;

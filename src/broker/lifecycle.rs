@@ -9,7 +9,6 @@ use tidegate_plugin::Publisher;
 
 use super::Broker;
 use super::clock::{Millis, moment};
-use super::gate::Gate;
 use super::group::Group;
 use super::inflight::Stage;
 use super::message::Parts;
@@ -17,6 +16,7 @@ use super::queue::Entry;
 use super::session::{Session, State};
 use super::timers::Action;
 use super::tree::Target;
+use crate::hold::Gate;
 use crate::wire::{QoS, Will, user_property};
 
 /// A session that a connection owns now.

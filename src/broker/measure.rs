@@ -49,6 +49,7 @@ impl Measured for Subscription {
             delays: statement.delays,
             feeders: statement.feeders,
             held,
+            elsewhere: None,
         })
     }
 }

@@ -6,7 +6,6 @@
 pub mod clock;
 pub(crate) mod connection;
 mod dispatch;
-mod gate;
 mod group;
 pub(crate) mod held;
 mod inflight;
@@ -40,12 +39,11 @@ use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 
 use self::clock::{Clock, Millis, moment};
-use self::gate::{Gate, Gates};
 use self::group::Group;
 use self::lines::Lines;
 use self::message::{BatchWriter, Message, Parts};
 use self::own::Own;
-use self::queue::{Limits, OVERSHOOT, Released};
+use self::queue::{Limits, OVERSHOOT};
 use self::refusals::Refusals;
 use self::retained::Retained;
 use self::session::Registry;
@@ -56,6 +54,7 @@ use self::timers::Timers;
 use self::tree::{Subscribed as _, Subscription, Tree};
 use crate::chain::Chain;
 use crate::config::Settings;
+use crate::hold::{Gate, Gates, Released};
 use crate::ledger::Ledger;
 
 pub use self::connection::serve;

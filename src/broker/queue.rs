@@ -6,7 +6,6 @@
 
 mod booking;
 mod holding;
-mod line;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,13 +18,12 @@ use self::booking::Arrivals;
 pub use self::booking::{Finished, Stated};
 pub use self::holding::HoldPolicy;
 use self::holding::MIN_DEPTH;
-use self::line::HeldGates;
-pub use self::line::{Line, Released};
 use super::clock::{Millis, moment};
 use super::group::Group;
 use super::message::Message;
 use super::service::Service;
 use crate::config::QueueSettings;
+use crate::hold::{HeldGates, Released};
 use crate::ledger::Account;
 use crate::wire::QoS;
 
@@ -392,7 +390,7 @@ impl Queue {
 
     /// How often it holds this gate.
     #[cfg(test)]
-    pub fn holds_gate(&self, gate: &Arc<super::gate::Gate>) -> usize {
+    pub fn holds_gate(&self, gate: &Arc<crate::hold::Gate>) -> usize {
         self.0.lock().held.as_ref().map_or(0, |held| held.holds(gate))
     }
 

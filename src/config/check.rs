@@ -138,6 +138,13 @@ impl Checks<'_> {
         self.within("proxy.max_inflight", proxy.max_inflight.into(), 1, u16::MAX.into());
         self.within("proxy.jitter_ms", proxy.jitter_ms, 0, 60_000);
         self.refuse_if(
+            !proxy.node.id.is_empty() && !crate::proxy::node::is_node_id(&proxy.node.id),
+            "proxy.node.id",
+            "must be a name of 1 to 64 letters, digits, `-` and `_`, or empty",
+        );
+        self.within("proxy.node.interval_ms", proxy.node.interval_ms, 20, 10_000);
+        self.within("proxy.node.ttl_ms", proxy.node.ttl_ms, proxy.node.interval_ms.saturating_mul(2), 60_000);
+        self.refuse_if(
             proxy.certificate.is_some() != proxy.key.is_some(),
             "proxy.certificate",
             "needs proxy.key beside it, and the other way round",

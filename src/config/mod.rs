@@ -21,8 +21,8 @@ mod tests;
 pub use error::{ConfigError, Problem};
 pub use load::{Loaded, Sources, load};
 pub use plugins::{AutoscaleSettings, CheckSettings, CouplingPolicy, ExcessPolicy, GateSettings, Qos0Policy};
-pub use proxy::ProxySettings;
 pub(crate) use proxy::host_and_port;
+pub use proxy::{NodeSettings, ProxySettings};
 pub use settings::{
     AccessSettings, AdminSettings, Hold, ListenSettings, LogFormat, LogSettings, Mode, OverloadAlgorithm,
     OverloadSettings, PublisherClass, QueueChoice, QueueSettings, SessionSettings, Settings, TlsSettings,

@@ -37,6 +37,36 @@ pub struct ProxySettings {
     pub max_inflight: u16,
     /// Messages that the upstream keeps for one consumer; what comes beyond is lost there. 0 is not known.
     pub queue_limit: u64,
+    /// This node among several before the same broker.
+    pub node: NodeSettings,
+}
+
+/// One of several nodes before the same broker.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NodeSettings {
+    /// Its name, which no other node has; empty when this one is alone.
+    pub id: String,
+    /// How often it says what it sees, in milliseconds.
+    pub interval_ms: u64,
+    /// How long the others believe it when it says nothing more, in milliseconds.
+    pub ttl_ms: u64,
+    /// The user that it is to the upstream; empty is none.
+    pub user: String,
+    /// That user's password; empty is none.
+    pub password: String,
+}
+
+impl Default for NodeSettings {
+    fn default() -> Self {
+        Self {
+            id: String::new(),
+            interval_ms: 200,
+            ttl_ms: 3_000,
+            user: String::new(),
+            password: String::new(),
+        }
+    }
 }
 
 impl Default for ProxySettings {
@@ -56,6 +86,7 @@ impl Default for ProxySettings {
             key: None,
             max_inflight: 20,
             queue_limit: 0,
+            node: NodeSettings::default(),
         }
     }
 }

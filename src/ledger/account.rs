@@ -91,6 +91,12 @@ impl Account {
         self.flow.discard(now, count);
     }
 
+    /// Messages that were said to have entered did not: they are in no count of what was thrown away.
+    pub fn take_back(&mut self, now: Moment, count: u64) {
+        let taken = self.flow.discard(now, count);
+        self.last.dropped = self.last.dropped.wrapping_add(taken);
+    }
+
     /// How long the oldest message is there.
     pub fn delay(&self, now: Moment) -> Span {
         self.flow.delay(now)

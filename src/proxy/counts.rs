@@ -28,6 +28,16 @@ counters! {
     changed => "tidegate_proxy_packets_changed_total",
     /// PINGREQs sent to the upstream broker in the name of held publishers.
     pings => "tidegate_proxy_pings_total",
+    /// Messages in which this node said what it sees.
+    node_told => "tidegate_node_messages_sent_total",
+    /// Messages of other nodes that were taken in.
+    node_heard => "tidegate_node_messages_received_total",
+    /// Messages on the topics of nodes that could not be read or could not be true.
+    node_nonsense => "tidegate_node_nonsense_total",
+    /// Nodes, and queues and filters of this node, that were left out because there were too many.
+    node_left_out => "tidegate_node_left_out_total",
+    /// Times the connection on which nodes hear of each other could not be made or ended.
+    node_failures => "tidegate_node_link_failures_total",
 }
 
 /// One limit for each kind of line.

@@ -144,7 +144,7 @@ async fn reach(
     connect: &[u8],
 ) -> Result<Connected, Refused> {
     let maximum = proxy.settings.session.max_packet_size as usize;
-    let connected = proxy.upstreams.connect(connect, version, peer, maximum, &proxy.watch()).await;
+    let connected = proxy.upstreams.connect(connect, version, Some(peer), maximum, &proxy.watch()).await;
     let text = "the broker behind the gateway cannot be reached";
     connected.ok_or_else(|| Refused::new(ReasonCode::SERVER_UNAVAILABLE, text))
 }

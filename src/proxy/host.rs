@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_plugin::{Host, Publisher};
+use tidegate_plugin::{Crowd, Host, Publisher};
 
 use super::Proxy;
 
@@ -22,5 +22,11 @@ impl Host for Proxy {
 
     fn publisher(&self, number: u64) -> Option<Arc<Publisher>> {
         self.sessions.publisher(number)
+    }
+
+    fn tell_crowds(&self, queue: u64, crowds: Vec<Crowd>) {
+        if let Some(nodes) = &self.nodes {
+            nodes.tell_crowds(queue, crowds);
+        }
     }
 }

@@ -12,6 +12,7 @@ mod frames;
 mod handshake;
 mod host;
 mod inbox;
+pub(crate) mod node;
 mod pair;
 mod queue;
 mod session;
@@ -31,6 +32,7 @@ use self::control::Control;
 pub use self::counts::Counts;
 use self::counts::Lines;
 pub use self::dial::DialError;
+use self::node::Nodes;
 use self::queue::Bounds;
 use self::session::Sessions;
 use self::upstreams::{Upstreams, Watch};
@@ -59,6 +61,8 @@ pub struct Proxy {
     control: Control,
     sessions: Sessions,
     ledger: Ledger,
+    /// The other nodes before the same broker, if there may be some.
+    nodes: Option<Nodes>,
     /// A plugin wants to hear of queues.
     measured: bool,
     /// Bytes that all held publishers wait with.
@@ -86,6 +90,7 @@ impl Proxy {
                 settings.session.max_offline_sessions,
             ),
             ledger: Ledger::default(),
+            nodes: Nodes::new(&settings),
             held_bytes: Arc::default(),
             draining: AtomicBool::new(false),
             drained: Notify::new(),
@@ -95,6 +100,7 @@ impl Proxy {
         let host: Weak<dyn Host> = weak;
         proxy.chain.start(&host);
         proxy.start_housekeeping();
+        Nodes::start(&proxy);
         Ok(proxy)
     }
 
@@ -121,6 +127,11 @@ impl Proxy {
     /// Addresses of the upstream that can be used as far as is known.
     pub fn usable_upstreams(&self) -> usize {
         self.upstreams.usable()
+    }
+
+    /// Other nodes before the same broker that are there.
+    pub fn other_nodes(&self) -> usize {
+        self.nodes.as_ref().map_or(0, Nodes::others)
     }
 
     fn draining(&self) -> bool {
@@ -158,6 +169,9 @@ impl Proxy {
                 let Some(proxy) = proxy.upgrade() else { return };
                 proxy.lines.report();
                 proxy.sessions.sweep(proxy.clock.now());
+                if let Some(nodes) = &proxy.nodes {
+                    nodes.sweep(&proxy, proxy.clock.now());
+                }
             }
         });
         if self.measured {
@@ -184,6 +198,7 @@ impl Proxy {
         let now = moment(self.clock.now());
         let queues = self.ledger.read(now);
         self.chain.tick(&Tick { now, wall_ms: clock::wall(), queues: &queues, host: self });
+        self.nodes.iter().for_each(Nodes::end_turn);
     }
 }
 
@@ -197,6 +212,7 @@ fn bounds(settings: &Settings) -> Bounds {
         messages: if limit == 0 { messages } else { messages.min(limit / 2) },
         delay: queue.max_delay_ms,
         progress: queue.progress_timeout().as_millis() as u64,
+        nodes: !settings.proxy.node.id.is_empty(),
     }
 }
 

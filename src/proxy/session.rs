@@ -1,5 +1,7 @@
 //! Who is connected, and what is known of the sessions that the upstream keeps.
 
+mod guest;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 use tidegate_plugin::Publisher;
 
+pub(super) use self::guest::Guest;
 use super::inbox::Inbox;
 use super::queue::{Bounds, Feed, Queue};
 use crate::broker::Levels;
@@ -70,6 +73,8 @@ pub(super) struct State {
     pub(super) learn: bool,
     /// When it ends, while nobody has it.
     ends: Millis,
+    /// Other nodes that have it.
+    guests: usize,
 }
 
 impl Sessions {
@@ -154,7 +159,7 @@ impl Sessions {
         let all: Vec<_> = self.sessions.lock().values().cloned().collect();
         for session in all {
             let state = session.state.lock();
-            let over = state.connection == 0 && state.ends <= now;
+            let over = state.connection == 0 && state.guests == 0 && state.ends <= now;
             drop(state);
             if over {
                 self.end(&session);
@@ -249,7 +254,7 @@ impl Sessions {
     fn end(&self, session: &Arc<Session>) {
         let mut sessions = self.sessions.lock();
         let mut state = session.state.lock();
-        if state.connection != 0 {
+        if state.connection != 0 || state.guests != 0 {
             return;
         }
         if sessions.get(&session.client_id).is_some_and(|known| Arc::ptr_eq(known, session)) {

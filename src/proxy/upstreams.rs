@@ -98,12 +98,12 @@ impl Upstreams {
         })
     }
 
-    /// Passes a CONNECT to the first address that answers it. None when there is no such address.
+    /// Passes a CONNECT, of this client or our own, to the first address that answers it. None when there is no such address.
     pub(super) async fn connect(
         &self,
         connect: &[u8],
         version: Version,
-        client: SocketAddr,
+        client: Option<SocketAddr>,
         maximum: usize,
         watch: &Watch<'_>,
     ) -> Option<Connected> {
@@ -240,10 +240,10 @@ impl Upstreams {
         index: usize,
         connect: &[u8],
         version: Version,
-        client: SocketAddr,
+        client: Option<SocketAddr>,
         maximum: usize,
     ) -> Result<(Stream, Vec<u8>), Failure> {
-        let mut stream = self.dialer.dial(&self.addresses[index].name, Some(client)).await?;
+        let mut stream = self.dialer.dial(&self.addresses[index].name, client).await?;
         stream.write_all(connect).await?;
         stream.flush().await?;
         let (mut input, mut chunk) = (Vec::new(), [0; 2048]);

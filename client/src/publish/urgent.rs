@@ -57,7 +57,7 @@ impl Urgent {
 
     /// Whether one may go now.
     pub(crate) fn is_ready(&self) -> bool {
-        !self.under_way && !(self.waiting.is_empty() && self.repeats.is_empty())
+        !(self.under_way || self.waiting.is_empty() && self.repeats.is_empty())
     }
 
     /// The next one, which is then under way.

@@ -24,6 +24,10 @@ pub trait Host: Send + Sync {
 
     /// The publisher with this number, while it is connected.
     fn publisher(&self, number: u64) -> Option<Arc<Publisher>>;
+
+    /// Says who feeds a queue at this gateway, for other gateways before the same broker. Said again in each turn, for
+    /// queues whose report has something to say of [`QueueReport::elsewhere`]. Default: nothing.
+    fn tell_crowds(&self, _queue: u64, _crowds: Vec<Crowd>) {}
 }
 
 /// One turn of the control loop.
@@ -74,6 +78,20 @@ pub struct QueueReport {
     pub feeders: Vec<(u64, u32)>,
     /// Publishers that the queue itself holds because it is over its bound.
     pub held: u32,
+    /// Publishers that feed it at other gateways before the same broker; none when this gateway is alone. All other figures
+    /// but `delays`, `feeders` and `held` are those of the whole queue, as far as is known.
+    pub elsewhere: Option<Vec<Crowd>>,
+}
+
+/// Publishers of one class that want about the same.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Crowd {
+    /// The name of their class.
+    pub class: Arc<str>,
+    /// How many they are.
+    pub publishers: u32,
+    /// What each of them would send if nobody held it back, in messages a second.
+    pub wants: f64,
 }
 
 /// Counts of waiting times, in steps of powers of two: bucket 0 is under a millisecond, bucket k is under 2^k ms.

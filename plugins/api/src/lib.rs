@@ -98,7 +98,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 pub use control::{ControlState, QueueControl};
-pub use host::{Delays, Host, Publisher, QueueReport, Tick};
+pub use host::{Crowd, Delays, Host, Publisher, QueueReport, Tick};
 pub use request::{Request, Response};
 pub use tidegate_control::overload::Phase;
 pub use tidegate_control::time::Moment;

@@ -126,6 +126,7 @@ fn report(name: &str, consumers: u32, arrived: u64, departed: u64) -> QueueRepor
         delays: Delays::default(),
         feeders: Vec::new(),
         held: 0,
+        elsewhere: None,
     }
 }
 

@@ -18,7 +18,9 @@ struct QueueAnswer<'a> {
     qos: u8,
     phase: &'static str,
     consumers: u32,
+    /// Publishers that feed it here, and at other gateways before the same broker.
     publishers: usize,
+    publishers_elsewhere: u64,
     depth: u64,
     in_flight: u64,
     delay_ms: f64,
@@ -111,6 +113,7 @@ fn queue_answer<'a>(queue: &'a Queue, state: &'a State) -> QueueAnswer<'a> {
         phase: queue.phase.name(),
         consumers: queue.consumers,
         publishers: queue.publishers(),
+        publishers_elsewhere: queue.publishers_elsewhere(),
         depth: queue.latest.depth,
         in_flight: queue.latest.in_flight,
         delay_ms: rounded(queue.latest.delay.as_secs_f64() * 1e3),

@@ -59,6 +59,11 @@ impl Classes {
         self.0.len() - 1
     }
 
+    /// The class of this name.
+    pub(crate) fn position(&self, name: &str) -> Option<usize> {
+        self.0.iter().position(|class| *class.name == *name)
+    }
+
     /// Whether classes depend on topics.
     pub(crate) fn by_topic(&self) -> bool {
         self.0.iter().any(|class| class.patterns.topic.is_some())

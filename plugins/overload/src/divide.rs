@@ -19,15 +19,19 @@ pub(crate) struct Claims {
 impl Claims {
     /// Adds a publisher of a class that wants this many messages a second.
     pub(crate) fn add(&mut self, index: usize, class: &Class, wants: f64) {
+        self.add_many(index, class, wants, 1);
+    }
+
+    /// Adds so many publishers of a class, each of which wants this many messages a second.
+    pub(crate) fn add_many(&mut self, index: usize, class: &Class, wants: f64, count: u64) {
         let ceiling = wants.min(class.ceiling).max(class.floor);
-        let size = (ceiling.max(f64::MIN_POSITIVE).ln() / ALIKE.ln()).round() as i32;
-        let place = *self.places.entry((index, size)).or_insert(self.list.len());
+        let place = *self.places.entry((index, alike(ceiling))).or_insert(self.list.len());
         if place == self.list.len() {
             self.list.push(Claim { members: 0, weight: class.weight, floor: class.floor, ceiling: 0.0 });
         }
         let claim = &mut self.list[place];
-        claim.members += 1;
-        claim.ceiling += (ceiling - claim.ceiling) / claim.members as f64;
+        claim.members += count;
+        claim.ceiling += (ceiling - claim.ceiling) * count as f64 / claim.members.max(1) as f64;
     }
 
     /// What a publisher of each class may send: what one that wants more than it can get would get.
@@ -45,6 +49,11 @@ impl Claims {
         };
         (0..classes.len()).map(rate).collect()
     }
+}
+
+/// A number that rates within a factor of each other share.
+pub(crate) fn alike(rate: f64) -> i32 {
+    (rate.max(f64::MIN_POSITIVE).ln() / ALIKE.ln()).round() as i32
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ mod budget;
 mod class;
 mod config;
 mod divide;
+mod elsewhere;
 mod glob;
 mod hands;
 mod hook;

@@ -7,11 +7,12 @@ use tidegate_control::demand::Demand;
 use tidegate_control::flow::Reading;
 use tidegate_control::overload::{Controller, Load, Phase};
 use tidegate_control::time::{Moment, Span};
-use tidegate_plugin::{Delays, QueueReport};
+use tidegate_plugin::{Crowd, Delays, QueueReport};
 
 use crate::class::{Class, Classes};
 use crate::config::OverloadConfig;
 use crate::divide::Claims;
+use crate::elsewhere::{Crowds, Elsewhere};
 use crate::hands::Hands;
 use crate::source::{Source, Sources};
 
@@ -33,6 +34,7 @@ pub(crate) struct Queue {
     controller: Box<dyn Controller + Send>,
     hands: Hands,
     feeders: HashMap<u64, Feeder>,
+    elsewhere: Elsewhere,
     pub(crate) phase: Phase,
     /// What all publishers may send together; infinity while nobody is held back.
     pub(crate) total: f64,
@@ -120,6 +122,7 @@ impl Queue {
             controller: turn.config.controller(target).build().ok()?,
             hands: Hands::default(),
             feeders: HashMap::new(),
+            elsewhere: Elsewhere::default(),
             phase: Phase::Idle,
             total: f64::INFINITY,
             rates: vec![f64::INFINITY; turn.classes.len()],
@@ -132,9 +135,14 @@ impl Queue {
         })
     }
 
-    /// Publishers that feed it.
+    /// Publishers that feed it here.
     pub(crate) fn publishers(&self) -> usize {
         self.feeders.len()
+    }
+
+    /// Publishers that feed it at other gateways before the same broker.
+    pub(crate) fn publishers_elsewhere(&self) -> u64 {
+        self.elsewhere.publishers()
     }
 
     /// The numbers of the publishers that feed it, with what each sent lately.
@@ -174,6 +182,7 @@ impl Queue {
             (self.name, self.filter) = (Arc::clone(&report.name), Arc::clone(&report.filter));
         }
         (self.qos, self.consumers) = (report.qos, report.consumers);
+        self.elsewhere.hear(report.elsewhere.as_deref().unwrap_or_default(), turn.classes);
         self.note(report);
         self.watch_progress(&report.reading);
         let rate = self.controller.processing_rate();
@@ -185,6 +194,7 @@ impl Queue {
     pub(crate) fn idle_turn(&mut self, elapsed: Span, turn: &Turn<'_>, sources: &mut Sources) -> bool {
         self.latest =
             Latest { processing_rate: self.latest.processing_rate, demand: 0.0, ..Latest::default() };
+        self.elsewhere.forget();
         let keep = self.phase != Phase::Idle && turn.now.since(self.told) <= turn.config.window;
         if keep {
             self.decide(&Reading { elapsed, ..Reading::default() }, false, turn, sources);
@@ -268,7 +278,25 @@ impl Queue {
             }
             true
         });
+        for (class, count, wants) in self.elsewhere.each(turn.classes) {
+            let count = f64::from(count);
+            sums.demand += count * wants;
+            sums.floors += count * class.floor;
+            sums.exempt += if class.exempt { count * wants } else { 0.0 };
+        }
+        sums.devices += self.elsewhere.publishers();
         sums
+    }
+
+    /// Who feeds it here, for other gateways.
+    pub(crate) fn crowds(&self, holds: bool, turn: &Turn<'_>, sources: &Sources) -> Vec<Crowd> {
+        let mut crowds = Crowds::default();
+        for (number, feeder) in &self.feeders {
+            let Some(source) = sources.get(*number) else { continue };
+            let class = turn.classes.get(source.class);
+            crowds.add(source.class, feeder.wants(turn.now, source, class, self.id, holds));
+        }
+        crowds.list(turn.classes)
     }
 
     /// A controller announces a share of the demand at least, which must mean something.
@@ -288,6 +316,7 @@ impl Queue {
                 claims.add(source.class, class, feeder.wants(turn.now, source, class, self.id, holds));
             }
         }
+        self.elsewhere.claim(&mut claims, turn.classes);
         claims.rates((self.total - exempt).max(0.0), turn.classes)
     }
 }

@@ -67,6 +67,10 @@ impl State {
         for (report, wanted) in tick.queues.iter().zip(&protected) {
             if let (true, Some(queue)) = (*wanted, self.queues.get_mut(&report.id)) {
                 queue.turn(report, &turn, &mut self.sources);
+                if report.elsewhere.is_some() {
+                    let crowds = queue.crowds(report.held > 0, &turn, &self.sources);
+                    tick.host.tell_crowds(report.id, crowds);
+                }
             }
         }
         let told: HashSet<u64> =

@@ -9,9 +9,9 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use super::{Connection, Ending, OUTPUT_LIMIT, Pause, Scratch};
 use crate::broker::clock::Millis;
-use crate::broker::gate::Held;
 use crate::broker::held::{HeldBytes, HeldInput, HeldPacket};
 use crate::broker::session::State;
+use crate::hold::Held;
 use crate::wire::{Frame, Packet, ReasonCode, WireError, decode, frame};
 
 /// How long a client that owes acknowledgements may go unheard, in milliseconds.

@@ -28,7 +28,6 @@ use self::alias::{InboundAliases, OutboundAliases};
 use self::turn::Turn;
 use super::Broker;
 use super::clock::Millis;
-use super::gate::Gate;
 use super::group::Group;
 use super::held::HeldInput;
 use super::message::BatchWriter;
@@ -37,6 +36,7 @@ use super::session::{Session, State};
 use super::spine::Fence;
 use super::window::Window;
 use crate::chain::Hooks;
+use crate::hold::Gate;
 use crate::listen::Stream;
 use crate::wire::{Encoder, ReasonCode};
 

@@ -9,7 +9,7 @@ use tidegate_plugin::Standing;
 use super::packets::reserved;
 use super::{Connection, Pause, Scratch};
 use crate::broker::clock::Millis;
-use crate::broker::gate::Held;
+use crate::hold::Held;
 use crate::wire::{Packet, decode};
 
 /// What passes before we look what consumer queues make of it, in bytes: at first, and after a brief hold that ran its

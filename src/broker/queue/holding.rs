@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use super::line::{Released, Turns};
 use super::{Entry, Inner, Limits, Queue};
 use crate::broker::clock::Millis;
-use crate::broker::gate::Gate;
+use crate::hold::{Gate, HeldGates, Released, Room};
 
 /// Whom a queue over its bound may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -192,23 +191,16 @@ impl Inner {
         if self.held.is_none() || self.entries.len() > messages || self.bytes > bytes {
             return Released::default();
         }
-        let late = self.is_late(now, limits.delay, limits.delay / 2);
-        let in_time = self.service.takes_within(limits.delay).max(MIN_DEPTH);
-        let room = (in_time / 2).saturating_sub(self.fresh() + self.granted);
-        let Some(held) = &mut self.held else { return Released::default() };
-        let waiting = held.waiting();
-        // a slow consumer, for which what they all send at once may be too much
-        if late || in_time < limits.messages && waiting > 0 {
-            let grant = u32::try_from(room / waiting.max(1)).unwrap_or(u32::MAX).max(1);
-            let turns = (!late && room > 0).then(|| held.take_turns(room, grant));
-            self.granted += turns.as_ref().map_or(0, Turns::messages);
-            return Released::some(held.take_exempt(), turns);
+        let room = Room {
+            fresh: self.fresh(),
+            in_time: self.service.takes_within(limits.delay).max(MIN_DEPTH),
+            full: limits.messages,
+            late: self.is_late(now, limits.delay, limits.delay / 2),
+        };
+        let released = HeldGates::let_go(&mut self.held, &mut self.granted, &room);
+        if self.held.is_none() {
+            self.brief_until = 0;
         }
-        if in_time < limits.messages {
-            held.grant_all(in_time.saturating_sub(self.entries.len()));
-        }
-        self.brief_until = 0;
-        self.granted = 0;
-        Released::all(self.held.take())
+        released
     }
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::tests::{entries, limits, numbered, take};
 use super::*;
-use crate::broker::gate::Gate;
+use crate::hold::Gate;
 
 const QUEUES: usize = 2;
 const PUBLISHERS: usize = 4;

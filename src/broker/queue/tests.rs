@@ -6,7 +6,7 @@ use super::super::message::Parts;
 use super::holding::Holding;
 
 use super::*;
-use crate::broker::gate::Gate;
+use crate::hold::Gate;
 
 fn entry(qos: QoS, since: Millis, number: u64) -> Entry {
     let parts = Parts {

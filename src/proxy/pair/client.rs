@@ -29,6 +29,8 @@ pub(super) enum Next {
     Go(Fate),
     /// It must wait until this moment.
     Wait(Millis),
+    /// It must wait for its turn.
+    Held,
     /// The client broke the rules: the connection ends when what came before is done.
     Broken(WireError),
     /// A plugin ends the connection when what came before is done.
@@ -48,7 +50,7 @@ impl Pair {
             return false;
         }
         self.relieve_if_deaf(now);
-        let progress = self.release_held(now);
+        let progress = self.release_held(cx, now);
         if self.reading_paused()
             || self.client.pending() >= ANSWERS
             || self.ending != Ending::No && !self.client.ready
@@ -153,7 +155,7 @@ impl Pair {
                 self.close(error.reason, Some(error.what), now);
             }
             Next::Refused(refusal) => self.close(ReasonCode(refusal.code), Some(&refusal.reason), now),
-            Next::Go(_) | Next::Wait(_) => {}
+            Next::Go(_) | Next::Wait(_) | Next::Held => {}
         }
     }
 
@@ -174,6 +176,11 @@ impl Pair {
             Next::Wait(until) => {
                 self.hold(found, body, now);
                 self.wait_until(until);
+                KEPT
+            }
+            Next::Held => {
+                self.hold(found, body, now);
+                self.gate.stand_in_line();
                 KEPT
             }
             next => next,
@@ -211,11 +218,6 @@ impl Pair {
     }
 
     fn publish(&mut self, publish: &Publish<'_>, body: &[u8], now: Millis) -> Next {
-        if !self.gates.is_empty()
-            && let Some(until) = self.held_by_queues(now)
-        {
-            return Next::Wait(until);
-        }
         if publish.qos == QoS::ExactlyOnce && self.local_qos2.contains(&publish.packet_id) {
             // sent again: it was answered here
             self.encoder.pubrec(&mut self.client.output, publish.packet_id, ReasonCode::SUCCESS, None, &[]);
@@ -233,6 +235,9 @@ impl Pair {
         };
         let (next, added) = match self.passed_before(publish) {
             Some(added) => (Next::Go(Fate::Pass), added),
+            None if self.proxy.measured && self.waits_for_its_turn(topic, now) => {
+                (Next::Held, Box::default())
+            }
             None => self.accept(publish, topic, now),
         };
         let passes = matches!(next, Next::Go(Fate::Pass));

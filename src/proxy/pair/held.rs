@@ -1,6 +1,7 @@
 //! Packets of a publisher that a plugin holds: they wait in order; acknowledgements and pings go on.
 
 use std::sync::Arc;
+use std::task::Context;
 
 use super::client::Next;
 use super::{Fate, Pair};
@@ -66,11 +67,15 @@ impl Pair {
     }
 
     /// Passes held packets on as far as the plugins allow. `true` when something was done.
-    pub(super) fn release_held(&mut self, now: Millis) -> bool {
+    pub(super) fn release_held(&mut self, cx: &mut Context<'_>, now: Millis) -> bool {
         let Some(held) = &self.held else { return false };
         if held.until > now {
             let until = held.until;
             self.arm(until);
+            return false;
+        }
+        if self.gate.held_or_wake(now, cx.waker()).is_some() {
+            self.gate.stand_in_line();
             return false;
         }
         let Some(mut held) = self.held.take() else { return false };
@@ -96,6 +101,11 @@ impl Pair {
                     held.packets.push_front(packet);
                     held.until = until;
                     self.arm(until);
+                    break;
+                }
+                Next::Held => {
+                    held.packets.push_front(packet);
+                    self.gate.stand_in_line();
                     break;
                 }
                 stop => {

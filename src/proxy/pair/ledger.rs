@@ -4,6 +4,8 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
+use tidegate_plugin::Standing;
+
 use super::{BOUND, Pair};
 use crate::broker::clock::Millis;
 use crate::broker::topic;
@@ -18,8 +20,6 @@ const MOST_TOPICS: usize = 8_192;
 const MOST_CHOICES: usize = 1_024;
 /// Messages of one client that pass before they are booked.
 const MOST_UNBOOKED: u32 = 32;
-/// How often a publisher that waits for a queue looks again, in milliseconds.
-const LOOK: Millis = 10;
 /// Subscriptions of one session that are learned from what is delivered.
 const MOST_LEARNED: usize = 1_000;
 
@@ -31,6 +31,8 @@ pub(super) struct Consumer {
     /// The queues of all of them.
     queues: Vec<Arc<Queue>>,
     in_flight: HashMap<u16, Flight>,
+    /// Messages that it takes at a time, as it says itself.
+    window: u64,
     /// Its socket takes nothing more.
     blocked: bool,
     /// QoS 0 messages in the output: they are done when so many bytes are taken.
@@ -48,26 +50,13 @@ struct Flight {
     at: Millis,
 }
 
-/// A queue that a publisher waits for.
-pub(super) struct Gate(Arc<Queue>);
-
-impl Gate {
-    fn new(queue: &Arc<Queue>) -> Self {
-        queue.set_held(true);
-        Self(Arc::clone(queue))
-    }
-}
-
-impl Drop for Gate {
-    fn drop(&mut self) {
-        self.0.set_held(false);
-    }
-}
-
 /// Messages of one client with the subscriptions that they match, until they are booked.
-pub(super) type Arrivals = Vec<(Arc<[Arc<Feed>]>, QoS, u32)>;
+pub(super) type Arrivals = Vec<(Feeds, QoS, u32)>;
 
-type Matches = HashMap<Box<str>, Arc<[Arc<Feed>]>>;
+/// The subscriptions that match a topic.
+pub(super) type Feeds = Arc<[Arc<Feed>]>;
+
+type Matches = HashMap<Box<str>, Feeds>;
 
 thread_local! {
     /// For one proxy (by its address) as of one generation.
@@ -75,11 +64,11 @@ thread_local! {
 }
 
 impl Pair {
-    /// Notes a message that goes to the upstream.
-    pub(super) fn note_arrival(&mut self, topic: &str, qos: QoS, now: Millis) {
+    /// The subscriptions that match a topic.
+    pub(super) fn feeds_of(&self, topic: &str) -> Feeds {
         let sessions = &self.proxy.sessions;
         let age = (Arc::as_ptr(&self.proxy) as usize, sessions.generation());
-        let found = MATCHES.with_borrow_mut(|(known_age, matches)| {
+        MATCHES.with_borrow_mut(|(known_age, matches)| {
             if *known_age != age || matches.len() >= MOST_TOPICS {
                 matches.clear();
                 *known_age = age;
@@ -87,10 +76,44 @@ impl Pair {
             if let Some(found) = matches.get(topic) {
                 return Arc::clone(found);
             }
-            let found: Arc<[Arc<Feed>]> = sessions.matching(topic).into();
+            let found: Feeds = sessions.matching(topic).into();
             matches.insert(topic.into(), Arc::clone(&found));
             found
-        });
+        })
+    }
+
+    /// Whether the client must wait until it is its turn to send to a topic.
+    pub(super) fn waits_for_its_turn(&mut self, topic: &str, now: Millis) -> bool {
+        if self.gate.held(now).is_some() {
+            self.grant = 0;
+            return true;
+        }
+        if let Some(grant) = self.gate.take_grant() {
+            self.grant = grant;
+        }
+        if self.grant > 0 {
+            return false;
+        }
+        if self.gate.publisher.is_exempt() || self.proxy.control.owns(topic) {
+            return false;
+        }
+        let (feeds, number) = (self.feeds_of(topic), self.inbox.number);
+        let lines = feeds.iter().filter(|feed| feed.not_from != Some(number) && feed.queue.has_line());
+        let mut lines = lines.peekable();
+        if lines.peek().is_none() || self.hooks.standing(topic) != Standing::Ordinary {
+            return false;
+        }
+        let mut held = false;
+        lines.for_each(|feed| held |= feed.queue.hold_newcomer(now, &self.gate));
+        self.proxy.stats.holds.add(held.into());
+        held
+    }
+
+    /// Notes a message that goes to the upstream.
+    pub(super) fn note_arrival(&mut self, topic: &str, qos: QoS, now: Millis) {
+        // a plugin may have made it wait on, so that a turn is used only now
+        self.grant = self.grant.saturating_sub(1);
+        let found = self.feeds_of(topic);
         if found.is_empty() {
             return;
         }
@@ -105,12 +128,6 @@ impl Pair {
         }
     }
 
-    /// Until when the client must wait because a queue that it feeds is over its bound.
-    pub(super) fn held_by_queues(&mut self, now: Millis) -> Option<Millis> {
-        self.gates.retain(|gate| gate.0.holds(now));
-        (!self.gates.is_empty()).then_some(now + LOOK)
-    }
-
     /// Books the messages that were noted.
     pub(super) fn book_arrivals(&mut self, now: Millis) {
         let number = self.inbox.number;
@@ -120,9 +137,8 @@ impl Pair {
                 if feed.queue.arrive(now, number, qos.min(feed.qos), count) {
                     self.proxy.ledger.enter(feed.queue.number, Arc::clone(&feed.queue) as _);
                 }
-                if feed.queue.holds(now) && !self.gates.iter().any(|gate| Arc::ptr_eq(&gate.0, &feed.queue)) {
+                if self.grant == 0 && feed.queue.hold(now, &self.gate) {
                     self.proxy.stats.holds.add(1);
-                    self.gates.push(Gate::new(&feed.queue));
                 }
             }
         }
@@ -139,6 +155,7 @@ impl Pair {
             feeds: Vec::new(),
             queues: Vec::new(),
             in_flight: HashMap::new(),
+            window: self.receive_maximum.into(),
             blocked: false,
             sent: VecDeque::new(),
             fresh: Vec::new(),
@@ -273,7 +290,7 @@ impl Consumer {
     fn add(&mut self, path: Arc<str>, feed: Arc<Feed>, now: Millis) {
         self.choices.clear();
         if !self.queues.iter().any(|queue| Arc::ptr_eq(queue, &feed.queue)) {
-            feed.queue.join(now);
+            feed.queue.join(now, self.window);
             if self.blocked {
                 feed.queue.set_blocked(now, true);
             }
@@ -309,7 +326,7 @@ impl Consumer {
             }
         }
         for (queue, in_flight) in self.queues.iter().zip(counts) {
-            queue.part(now, in_flight, self.blocked);
+            queue.part(now, self.window, in_flight, self.blocked);
         }
         self.in_flight.clear();
         self.sent.clear();

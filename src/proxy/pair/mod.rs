@@ -22,7 +22,7 @@ use tokio::time::Sleep;
 
 use self::client::Alias;
 use self::half::Half;
-use self::ledger::{Arrivals, Consumer, Gate};
+use self::ledger::{Arrivals, Consumer};
 use self::subscribe::Pending;
 use super::Proxy;
 use super::inbox::Inbox;
@@ -30,6 +30,7 @@ use super::upstreams::Connected;
 use crate::broker::clock::Millis;
 use crate::broker::held::HeldInput;
 use crate::chain::Hooks;
+use crate::hold::Gate;
 use crate::listen::Stream;
 use crate::wire::{Connect, Encoder, Outgoing, QoS, ReasonCode};
 
@@ -93,13 +94,17 @@ pub(super) struct Pair {
     local_qos2: BTreeSet<u16>,
     /// The client as a consumer, once the upstream has let it in.
     consumer: Option<Box<Consumer>>,
+    /// Messages that it takes at a time.
+    receive_maximum: u16,
     /// How long its session outlives the connection, in seconds.
     session_expiry: u32,
     /// Messages that are not booked yet.
     arrivals: Arrivals,
     unbooked: u32,
-    /// Queues over their bounds that it feeds.
-    gates: Vec<Gate>,
+    /// Closed while a queue that it feeds is over its bound.
+    gate: Arc<Gate>,
+    /// Messages that may pass before other publishers have their turn.
+    grant: u32,
     timer: Pin<Box<Sleep>>,
     timer_at: Millis,
     ending: Ending,
@@ -153,6 +158,7 @@ impl Pair {
     pub(super) fn new(proxy: Arc<Proxy>, made: Made, connect: &Connect) -> Self {
         let now = proxy.clock.now();
         let inbox = Arc::new(Inbox::new(proxy.sessions.next()));
+        let gate = Arc::new(Gate::new(inbox.number, Arc::clone(&made.publisher)));
         proxy.sessions.enter(&made.publisher, &inbox);
         proxy.stats.connects.add(1);
         tracing::debug!(client = &*made.client_id, peer = %made.client.0.peer(), "connected");
@@ -182,9 +188,11 @@ impl Pair {
             local_qos2: BTreeSet::new(),
             consumer: None,
             session_expiry: connect.session_expiry,
+            receive_maximum: connect.receive_maximum,
             arrivals: Vec::new(),
             unbooked: 0,
-            gates: Vec::new(),
+            gate,
+            grant: 0,
             timer: Pin::from(Box::new(tokio::time::sleep(Duration::from_secs(3600)))),
             timer_at: 0,
             ending: Ending::No,
@@ -336,6 +344,7 @@ impl Pair {
         for filter in &self.control {
             self.proxy.control.unsubscribe(filter, &self.inbox);
         }
+        self.gate.leave();
         self.end_consuming(self.proxy.clock.now());
         self.proxy.sessions.leave(&self.inbox);
         self.proxy.stats.disconnects.add(1);

@@ -30,6 +30,7 @@ pub(crate) fn report(id: u64, feeders: Vec<(u64, u32)>) -> QueueReport {
         delays: Delays::default(),
         feeders,
         held: 0,
+        elsewhere: None,
     }
 }
 

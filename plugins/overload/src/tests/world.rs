@@ -303,6 +303,7 @@ impl SimQueue {
             delays,
             held: if self.holds { feeders.len() as u32 } else { 0 },
             feeders,
+            elsewhere: None,
         }
     }
 }

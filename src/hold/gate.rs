@@ -7,8 +7,8 @@ use std::task::Waker;
 use parking_lot::Mutex;
 use tidegate_plugin::Publisher;
 
-use super::clock::Millis;
-use super::queue::Line;
+use super::Line;
+use crate::broker::clock::Millis;
 
 /// One for each connection that publishes. Queues close it, its connection looks at it before each PUBLISH.
 #[derive(Debug)]

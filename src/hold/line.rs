@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::broker::gate::Gate;
+use super::Gate;
 
 /// Publishers that wait for their turn, by the number of their session: who comes back has its place still.
 #[derive(Debug, Default)]
@@ -148,6 +148,29 @@ impl HeldGates {
         }
     }
 
+    /// Lets them go from a queue that has become shorter: all of them, or those whose turn it is. The exempt go as soon
+    /// as it is not full. `granted` is how many messages were let go and have not come yet.
+    pub fn let_go(held: &mut Option<Box<Self>>, granted: &mut usize, room: &Room) -> Released {
+        if room.fresh > room.full / 4 * 3 {
+            return Released::default();
+        }
+        let Some(gates) = held else { return Released::default() };
+        let waiting = gates.waiting();
+        // a slow consumer, for which what they all send at once may be too much
+        if room.late || room.in_time < room.full && waiting > 0 {
+            let free = (room.in_time / 2).saturating_sub(room.fresh + *granted);
+            let grant = u32::try_from(free / waiting.max(1)).unwrap_or(u32::MAX).max(1);
+            let turns = (!room.late && free > 0).then(|| gates.take_turns(free, grant));
+            *granted += turns.as_ref().map_or(0, Turns::messages);
+            return Released::some(gates.take_exempt(), turns);
+        }
+        if room.in_time < room.full {
+            gates.grant_all(room.in_time.saturating_sub(room.fresh));
+        }
+        *granted = 0;
+        Released::all(held.take())
+    }
+
     /// Lets all of them go.
     pub fn release_all(self) {
         for gate in self.lasting.values().chain(self.exempt.values()) {
@@ -157,6 +180,19 @@ impl HeldGates {
             gate.release_brief();
         }
     }
+}
+
+/// How much room a queue has.
+#[derive(Debug, Clone, Copy)]
+pub struct Room {
+    /// Messages that wait and came while the consumer was there.
+    pub fresh: usize,
+    /// Messages that consumers take within the time that one may wait.
+    pub in_time: usize,
+    /// Messages with which it is full.
+    pub full: usize,
+    /// It is so late that nobody gets a turn.
+    pub late: bool,
 }
 
 /// What one may send where one of weight 1 may send so much.

@@ -1,0 +1,223 @@
+//! The gateway's own connection to the upstream, on which nodes hear of each other.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{Instant, MissedTickBehavior, timeout};
+
+use super::message::MOST_BYTES;
+use crate::config::NodeSettings;
+use crate::listen::Stream;
+use crate::proxy::frames::{self, header};
+use crate::proxy::upstreams::{Connected, random_below};
+use crate::proxy::{Proxy, connack};
+use crate::wire::{Frame, Version};
+
+/// Seconds of the keep-alive: something is said much more often.
+const KEEP_ALIVE: u16 = 30;
+/// Our own messages come back as well: when nothing at all comes for so many intervals, the connection is dead.
+const SILENT_INTERVALS: u32 = 20;
+
+/// Keeps the connection while the proxy lives.
+pub(super) async fn run(proxy: Weak<Proxy>) {
+    let mut failures = 0;
+    while let Some(alive) = proxy.upgrade() {
+        let settings = alive.settings.proxy.clone();
+        let ended = serve(&alive, &mut failures).await;
+        let draining = alive.draining();
+        if let Err(why) = ended
+            && !draining
+        {
+            alive.counts.node_failures.add(1);
+            if alive.lines.upstream.allows(alive.clock.now()) {
+                tracing::warn!(why, "the connection on which nodes hear of each other ended");
+            }
+        }
+        drop(alive);
+        if draining {
+            return;
+        }
+        let pause = (settings.retry_ms << u32::min(failures, 16)).min(settings.max_retry_ms);
+        failures += 1;
+        let pause = pause / 2 + random_below(pause / 2 + 1);
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+    }
+}
+
+/// Connects, subscribes, then says and hears until that ends.
+async fn serve(proxy: &Arc<Proxy>, failures: &mut u32) -> Result<(), &'static str> {
+    let Some(nodes) = &proxy.nodes else { return Ok(()) };
+    let settings = &proxy.settings.proxy.node;
+    let packet = connect(settings, &nodes.topic).ok_or("its CONNECT would be too long")?;
+    let connected =
+        proxy.upstreams.connect(&packet, Version::V311, None, MOST_BYTES * 2, &proxy.watch()).await;
+    let Connected { mut stream, mut input, .. } = connected.ok_or("the upstream cannot be reached")?;
+    accepted(&mut input)?;
+    let patience = Duration::from_millis(proxy.settings.proxy.timeout_ms);
+    send(&mut stream, &subscribe(&nodes.all), patience).await?;
+    let interval = Duration::from_millis(settings.interval_ms);
+    let mut turn = tokio::time::interval(interval);
+    turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut heard = Instant::now();
+    let mut chunk = vec![0; 16 * 1024];
+    loop {
+        handle(proxy, &mut input)?;
+        tokio::select! {
+            read = stream.read(&mut chunk) => match read {
+                Ok(count) if count > 0 => {
+                    heard = Instant::now();
+                    *failures = 0;
+                    input.extend_from_slice(&chunk[..count]);
+                }
+                _ => return Err("the upstream closed it"),
+            },
+            _ = turn.tick() => {
+                if heard.elapsed() > interval * SILENT_INTERVALS + patience {
+                    return Err("nothing came for too long");
+                }
+                let payload = nodes.tell(proxy);
+                proxy.counts.node_told.add(1);
+                send(&mut stream, &publish(&nodes.topic, &payload), patience).await?;
+            }
+            () = proxy.drained() => {
+                send(&mut stream, &publish(&nodes.topic, b""), patience).await?;
+                // DISCONNECT: no will
+                return send(&mut stream, &[0xE0, 0], patience).await;
+            }
+        }
+    }
+}
+
+async fn send(stream: &mut Stream, packet: &[u8], patience: Duration) -> Result<(), &'static str> {
+    let sending = async {
+        stream.write_all(packet).await?;
+        stream.flush().await
+    };
+    match timeout(patience, sending).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(_)) => Err("the upstream closed it"),
+        Err(_) => Err("the upstream takes nothing"),
+    }
+}
+
+/// Takes the CONNACK from what came.
+fn accepted(input: &mut Vec<u8>) -> Result<(), &'static str> {
+    let Some(found) = frames::find(input, Version::V311, MOST_BYTES * 2)? else {
+        return Err("no CONNACK came");
+    };
+    let end = found.header + found.body;
+    let answer = connack::read(Version::V311, &input[found.header..end])?;
+    input.drain(..end);
+    if answer.accepted { Ok(()) } else { Err("the upstream refuses it (`proxy.node`: user and password)") }
+}
+
+/// Handles the whole packets in what came.
+fn handle(proxy: &Arc<Proxy>, input: &mut Vec<u8>) -> Result<(), &'static str> {
+    let mut at = 0;
+    while let Some(found) = frames::find(&input[at..], Version::V311, MOST_BYTES * 2)? {
+        let Frame { first, header, body } = found;
+        let start = at + header;
+        at = start + body;
+        packet(proxy, first, &input[start..at])?;
+    }
+    input.drain(..at);
+    Ok(())
+}
+
+fn packet(proxy: &Arc<Proxy>, first: u8, body: &[u8]) -> Result<(), &'static str> {
+    match first >> 4 {
+        frames::PUBLISH => {
+            let message = frames::delivered(Version::V311, first, body)?;
+            if let Some(nodes) = &proxy.nodes {
+                nodes.hear(proxy, message.topic, &body[message.payload..]);
+            }
+            Ok(())
+        }
+        frames::SUBACK if body.get(2).is_none_or(|code| *code >= 0x80) => {
+            Err("the upstream refuses the subscription to the nodes' topics")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A clean session whose will takes back what was said.
+fn connect(settings: &NodeSettings, topic: &str) -> Option<Vec<u8>> {
+    let (user, password) = (&settings.user, &settings.password);
+    // clean session, will, will retain
+    let mut flags = 0b0010_0110;
+    flags |= if user.is_empty() { 0 } else { 0b1000_0000 };
+    flags |= if password.is_empty() { 0 } else { 0b0100_0000 };
+    let mut body = b"\0\x04MQTT\x04".to_vec();
+    body.push(flags);
+    body.extend(KEEP_ALIVE.to_be_bytes());
+    text(&mut body, &format!("tidegate-node-{}", settings.id))?;
+    text(&mut body, topic)?;
+    text(&mut body, "")?;
+    for given in [user, password].into_iter().filter(|given| !given.is_empty()) {
+        text(&mut body, given)?;
+    }
+    Some(packet_of(0x10, &body))
+}
+
+fn subscribe(filter: &str) -> Vec<u8> {
+    let mut body = vec![0, 1];
+    // a filter made of the prefix, which is short
+    let _ = text(&mut body, filter);
+    body.push(0);
+    packet_of(0x82, &body)
+}
+
+/// QoS 0, retained.
+fn publish(topic: &str, payload: &[u8]) -> Vec<u8> {
+    let mut body = Vec::with_capacity(payload.len() + topic.len() + 2);
+    // a topic made of the prefix, which is short
+    let _ = text(&mut body, topic);
+    body.extend_from_slice(payload);
+    packet_of(0x31, &body)
+}
+
+fn packet_of(first: u8, body: &[u8]) -> Vec<u8> {
+    let mut packet = Vec::with_capacity(body.len() + 5);
+    header(&mut packet, first, body.len());
+    packet.extend_from_slice(body);
+    packet
+}
+
+fn text(body: &mut Vec<u8>, text: &str) -> Option<()> {
+    body.extend(u16::try_from(text.len()).ok()?.to_be_bytes());
+    body.extend_from_slice(text.as_bytes());
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+
+    use super::*;
+    use crate::wire::{Packet, decode, frame};
+
+    #[test]
+    fn what_it_sends_is_mqtt() {
+        let settings =
+            NodeSettings { id: "a".into(), user: "u".into(), password: "p".into(), ..Default::default() };
+        let packet = connect(&settings, "$tide/v1/node/a").unwrap();
+        let found = frame(&packet, 1000).unwrap().unwrap();
+        let Packet::Connect(connect) = decode(None, found, &packet[found.header..]).unwrap() else {
+            panic!()
+        };
+        assert_eq!((&*connect.client_id, connect.user.as_deref()), ("tidegate-node-a", Some("u")));
+        let will = connect.will.unwrap();
+        assert!(will.retain && will.payload.is_empty() && will.topic == "$tide/v1/node/a");
+        let packet = subscribe("$tide/v1/node/+");
+        let found = frame(&packet, 1000).unwrap().unwrap();
+        let packet = decode(Some(Version::V311), found, &packet[found.header..]).unwrap();
+        assert!(
+            matches!(packet, Packet::Subscribe(subscribe) if subscribe.filters[0].path == "$tide/v1/node/+")
+        );
+        let packet = publish("t", b"{}");
+        let found = frame(&packet, 1000).unwrap().unwrap();
+        let packet = decode(Some(Version::V311), found, &packet[found.header..]).unwrap();
+        assert!(matches!(packet, Packet::Publish(publish) if publish.retain && publish.payload == b"{}"));
+    }
+}

@@ -1,0 +1,250 @@
+//! What a node says of itself on its topic, and reading what others say: nothing of that is trusted.
+
+use serde::{Deserialize, Serialize};
+use tidegate_plugin::Crowd;
+
+use crate::broker::topic;
+use crate::proxy::queue::Heard;
+use crate::wire::QoS;
+
+/// Bytes of a message that is read.
+pub(super) const MOST_BYTES: usize = 512 * 1024;
+/// Queues that one message may tell of.
+pub(super) const MOST_QUEUES: usize = 500;
+/// Filters of one queue that a message may tell of.
+pub(super) const MOST_FILTERS: usize = 16;
+/// Crowds of publishers of one queue.
+const MOST_CROWDS: usize = 128;
+/// Bytes of a filter or of a name.
+const MOST_NAME: usize = 512;
+/// Consumers, publishers and messages in flight beyond which a number is not believed.
+const MOST_COUNT: u64 = 10_000_000;
+
+/// A node's message.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Message {
+    pub(super) v: u8,
+    /// The node; the topic says so too.
+    pub(super) node: String,
+    /// Another one after each start of the node.
+    pub(super) run: u64,
+    pub(super) seq: u64,
+    pub(super) at_ms: u64,
+    pub(super) interval_ms: u64,
+    pub(super) ttl_ms: u64,
+    /// Clients that are connected to it.
+    pub(super) clients: u64,
+    pub(super) queues: Vec<Told>,
+}
+
+/// What a node says of one queue.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Told {
+    /// The shared group, or else the client whose session it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) group: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) client: Option<String>,
+    /// Filters, without `$share/group/`; a group has one.
+    pub(super) filters: Vec<String>,
+    #[serde(default)]
+    pub(super) qos: u8,
+    /// Messages of its publishers so far, and messages that its consumers are done with so far.
+    pub(super) arrived: u64,
+    pub(super) done: u64,
+    /// Messages that it found to be lost so far.
+    #[serde(default)]
+    pub(super) lost: u64,
+    pub(super) in_flight: u64,
+    pub(super) waiting: u64,
+    pub(super) consumers: u32,
+    /// Messages that they all can be at work on.
+    #[serde(default)]
+    pub(super) window: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) soonest_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) never_hold: bool,
+    /// Its publishers: class, how many, what each of them wants in messages a second.
+    #[serde(default)]
+    pub(super) publishers: Vec<(String, u32, f64)>,
+}
+
+/// Whose queue it is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(in crate::proxy) enum Owner {
+    /// A shared group on a filter, as `$share/group/filter`.
+    Group(String),
+    /// The session of a client.
+    Client(String),
+}
+
+/// Reads a message; none when it is not one.
+pub(super) fn read(payload: &[u8]) -> Option<Message> {
+    if payload.len() > MOST_BYTES {
+        return None;
+    }
+    let message: Message = serde_json::from_slice(payload).ok()?;
+    let sound = message.v == 1
+        && message.queues.len() <= MOST_QUEUES
+        && (10..=60_000).contains(&message.interval_ms)
+        && (message.interval_ms..=600_000).contains(&message.ttl_ms)
+        && message.queues.iter().all(Told::is_sound);
+    sound.then_some(message)
+}
+
+impl Told {
+    pub(super) fn new(owner: &Owner, filters: Vec<String>, qos: QoS, own: Heard) -> Self {
+        let (group, client) = match owner {
+            Owner::Group(path) => (topic::parse_subscription(path).and_then(|(group, _)| group), None),
+            Owner::Client(client) => (None, Some(client.clone())),
+        };
+        let crowd = |crowd: Crowd| (String::from(&*crowd.class), crowd.publishers, round(crowd.wants));
+        Self {
+            group: group.map(str::to_owned),
+            client,
+            filters,
+            qos: qos as u8,
+            arrived: own.arrived,
+            done: own.done,
+            lost: own.lost,
+            in_flight: own.in_flight,
+            waiting: own.waiting,
+            consumers: own.consumers,
+            window: own.window,
+            soonest_ms: own.soonest,
+            never_hold: own.never,
+            publishers: own.crowds.into_iter().map(crowd).collect(),
+        }
+    }
+
+    /// Whose queue it is; none when that cannot be.
+    pub(super) fn owner(&self) -> Option<Owner> {
+        match (&self.group, &self.client, &*self.filters) {
+            (Some(group), None, [filter]) => {
+                let path = format!("$share/{group}/{filter}");
+                let (named, plain) = topic::parse_subscription(&path)?;
+                (named == Some(group) && plain == filter).then_some(())?;
+                Some(Owner::Group(path))
+            }
+            (None, Some(client), _) if !client.is_empty() => Some(Owner::Client(client.clone())),
+            _ => None,
+        }
+    }
+
+    pub(super) fn highest_qos(&self) -> QoS {
+        QoS::from_bits(self.qos).unwrap_or(QoS::ExactlyOnce)
+    }
+
+    /// What it says in numbers.
+    pub(super) fn heard(&self) -> Heard {
+        let crowd = |(class, publishers, wants): &(String, u32, f64)| Crowd {
+            class: class.as_str().into(),
+            publishers: *publishers,
+            wants: *wants,
+        };
+        Heard {
+            arrived: self.arrived,
+            done: self.done,
+            lost: self.lost,
+            in_flight: self.in_flight,
+            consumers: self.consumers,
+            window: self.window,
+            waiting: self.waiting,
+            soonest: self.soonest_ms,
+            never: self.never_hold,
+            crowds: self.publishers.iter().map(crowd).collect(),
+        }
+    }
+
+    fn is_sound(&self) -> bool {
+        let name = |name: &String| (1..=MOST_NAME).contains(&name.len());
+        let plain = |filter: &String| {
+            name(filter)
+                && !filter.starts_with('$')
+                && matches!(topic::parse_subscription(filter), Some((None, _)))
+        };
+        let crowd = |(class, count, wants): &(String, u32, f64)| {
+            name(class) && u64::from(*count) <= MOST_COUNT && *wants >= 0.0 && *wants <= 1e12
+        };
+        (1..=MOST_FILTERS).contains(&self.filters.len())
+            && self.filters.iter().all(plain)
+            && self.client.as_ref().is_none_or(name)
+            && self.owner().is_some()
+            && self.in_flight <= MOST_COUNT
+            && self.window <= MOST_COUNT * MOST_COUNT
+            && u64::from(self.consumers) <= MOST_COUNT
+            && self.publishers.len() <= MOST_CROWDS
+            && self.publishers.iter().all(crowd)
+    }
+}
+
+/// A rate in few digits.
+fn round(rate: f64) -> f64 {
+    (rate * 1e3).round() / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn sample() -> Value {
+        json!({"v": 1, "node": "a", "run": 7, "seq": 1, "at_ms": 5, "interval_ms": 200, "ttl_ms": 2000, "clients": 3,
+            "queues": [{"group": "w", "filters": ["s/#"], "qos": 1, "arrived": 9, "done": 5, "in_flight": 2, "waiting": 2,
+            "consumers": 1, "publishers": [["default", 4, 2.5]], "new": "ignored"}]})
+    }
+
+    fn parse(value: &Value) -> Option<Message> {
+        read(value.to_string().as_bytes())
+    }
+
+    #[test]
+    fn what_is_said_is_read_again() {
+        let message = parse(&sample()).unwrap();
+        let told = &message.queues[0];
+        assert_eq!(told.owner(), Some(Owner::Group("$share/w/s/#".into())));
+        let again = Told::new(&told.owner().unwrap(), told.filters.clone(), told.highest_qos(), told.heard());
+        assert_eq!(*told, again);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let wrong: [(&str, Value); 14] = [
+            ("/v", json!(2)),
+            ("/interval_ms", json!(0)),
+            ("/ttl_ms", json!(100)),
+            ("/queues/0/filters", json!([])),
+            ("/queues/0/filters", json!(["s/#/x"])),
+            ("/queues/0/filters", json!(["$SYS/#"])),
+            ("/queues/0/filters", json!(["a", "b"])),
+            ("/queues/0/group", json!("w/x")),
+            ("/queues/0/group", Value::Null),
+            ("/queues/0/arrived", json!(-1)),
+            ("/queues/0/in_flight", json!(1e19)),
+            ("/queues/0/consumers", json!(4_000_000_000_u32)),
+            ("/queues/0/publishers/0/2", json!(-1.0)),
+            ("/queues/0/publishers/0/1", json!("many")),
+        ];
+        for (place, value) in wrong {
+            let mut message = sample();
+            *message.pointer_mut(place).unwrap() = value.clone();
+            assert!(parse(&message).is_none(), "{place} = {value}");
+        }
+        let mut long = sample();
+        long["queues"] = vec![sample()["queues"][0].clone(); MOST_QUEUES + 1].into();
+        assert!(parse(&long).is_none());
+        assert!(read(&vec![b' '; MOST_BYTES + 1]).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_are_too_strange(payload in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = read(&payload);
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Several nodes before one broker: each says what it sees of every queue, so that all know the whole of it.
+//!
+//! A node says on `$tide/v1/node/{id}`, through the upstream, how many messages its publishers sent to each queue and how
+//! many its consumers are done with. The others add that to what they see themselves, watch for publishers of their own
+//! that feed the same queue, and so come to the rates that one node alone would. What a node said holds for its ttl.
+
+mod link;
+mod message;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tidegate_plugin::Crowd;
+
+pub(super) use self::message::Owner;
+use self::message::{MOST_FILTERS, MOST_QUEUES, Message, Told};
+use super::Proxy;
+use super::queue::{Hearing, Queue};
+use super::session::Guest;
+use crate::broker::clock::{self, Millis};
+use crate::config::Settings;
+
+/// Nodes that are listened to.
+const MOST_NODES: usize = 64;
+/// A node is believed for no longer than this, in milliseconds.
+const LONGEST_TTL: Millis = 60_000;
+
+/// This node among the others.
+pub(super) struct Nodes {
+    id: String,
+    /// Tells this start of the node from others.
+    run: u64,
+    interval: Millis,
+    ttl: Millis,
+    /// The node's own topic, and the filter for those of all.
+    topic: String,
+    all: String,
+    prefix: String,
+    state: Mutex<State>,
+    crowds: Mutex<Crowds>,
+}
+
+/// Who feeds which queue here.
+#[derive(Default)]
+struct Crowds {
+    /// As of the last turn of the control loop that ended.
+    last: HashMap<u64, Vec<Crowd>>,
+    /// As far as the one that is under way has said.
+    next: HashMap<u64, Vec<Crowd>>,
+}
+
+#[derive(Default)]
+struct State {
+    seq: u64,
+    /// The last number given to a node.
+    numbers: u64,
+    others: HashMap<String, Other>,
+    /// What was told of queues lately: they go on being told of for a while.
+    told: HashMap<u64, (u64, Millis)>,
+}
+
+/// Another node.
+struct Other {
+    number: u64,
+    run: u64,
+    seq: u64,
+    until: Millis,
+    queues: HashMap<Owner, Known>,
+}
+
+/// A queue that another node told of.
+struct Known {
+    guest: Guest,
+    until: Millis,
+}
+
+impl Nodes {
+    /// None when the node has no name.
+    pub(super) fn new(settings: &Settings) -> Option<Self> {
+        let node = &settings.proxy.node;
+        if node.id.is_empty() {
+            return None;
+        }
+        let prefix = format!("{}/node/", settings.overload.prefix.trim_end_matches('/'));
+        Some(Self {
+            id: node.id.clone(),
+            run: clock::wall(),
+            interval: node.interval_ms,
+            ttl: node.ttl_ms,
+            topic: format!("{prefix}{}", node.id),
+            all: format!("{prefix}+"),
+            prefix,
+            state: Mutex::default(),
+            crowds: Mutex::default(),
+        })
+    }
+
+    /// Starts to speak and to listen.
+    pub(super) fn start(proxy: &Arc<Proxy>) {
+        if proxy.nodes.is_some() {
+            tokio::spawn(link::run(Arc::downgrade(proxy)));
+        }
+    }
+
+    /// Other nodes that are there.
+    pub(super) fn others(&self) -> usize {
+        self.state.lock().others.len()
+    }
+
+    /// A turn of the control loop is over: it has said of every queue who feeds it.
+    pub(super) fn end_turn(&self) {
+        let mut crowds = self.crowds.lock();
+        crowds.last = std::mem::take(&mut crowds.next);
+    }
+
+    /// Says who feeds a queue here.
+    pub(super) fn tell_crowds(&self, queue: u64, crowds: Vec<Crowd>) {
+        self.crowds.lock().next.insert(queue, crowds);
+    }
+
+    /// Forgets nodes that have been silent for their ttl, and queues that they do not speak of any more.
+    pub(super) fn sweep(&self, proxy: &Proxy, now: Millis) {
+        let mut gone = Vec::new();
+        self.state.lock().others.retain(|id, other| {
+            let number = other.number;
+            let silent = other.until <= now;
+            let over = other.queues.extract_if(|_, known| silent || known.until <= now);
+            gone.extend(over.map(|(_, known)| (number, known.guest)));
+            if silent {
+                tracing::info!(node = id, "a node is silent: its share is given back");
+            }
+            !silent
+        });
+        for (node, guest) in gone {
+            guest.queue().forget_node(now, node);
+            proxy.sessions.see_off(guest);
+        }
+    }
+
+    /// What this node says.
+    fn tell(&self, proxy: &Proxy) -> Vec<u8> {
+        let now = proxy.clock.now();
+        let mut state = self.state.lock();
+        state.seq += 1;
+        let seq = state.seq;
+        let (queues, left_out) = self.queues(proxy, &mut state, now);
+        drop(state);
+        proxy.counts.node_left_out.add(left_out);
+        let message = Message {
+            v: 1,
+            node: self.id.clone(),
+            run: self.run,
+            seq,
+            at_ms: clock::wall(),
+            interval_ms: self.interval,
+            ttl_ms: self.ttl,
+            clients: proxy.levels().connected,
+            queues,
+        };
+        // strings and finite numbers can always be written
+        serde_json::to_vec(&message).unwrap_or_default()
+    }
+
+    /// The queues that there is something to say of, those that move first; and how many had to be left out.
+    fn queues(&self, proxy: &Proxy, state: &mut State, now: Millis) -> (Vec<Told>, u64) {
+        let crowds = self.crowds.lock();
+        let mut all: Vec<(bool, Told)> = Vec::new();
+        let mut left_out = 0;
+        let mut seen = HashMap::new();
+        proxy.sessions.each_queue(|owner, queue: &Arc<Queue>, filters| {
+            let mut own = queue.own();
+            own.crowds = crowds.last.get(&queue.number).cloned().unwrap_or_default();
+            let count = own.arrived.wrapping_add(own.done);
+            let (before, moved) = state.told.get(&queue.number).copied().unwrap_or((count, now));
+            let moved = if count != before { now } else { moved };
+            let moves = !own.crowds.is_empty() || own.in_flight > 0 || now < moved + self.ttl && count > 0;
+            if own.consumers == 0 && !moves {
+                return;
+            }
+            seen.insert(queue.number, (count, moved));
+            let mut filters: Vec<String> =
+                filters.into_iter().filter(|filter| !filter.starts_with('$')).collect();
+            left_out += filters.len().saturating_sub(MOST_FILTERS) as u64;
+            filters.truncate(MOST_FILTERS);
+            if !filters.is_empty() {
+                all.push((moves, Told::new(&owner, filters, queue.qos(), own)));
+            }
+        });
+        state.told = seen;
+        all.sort_by_key(|(moves, _)| !moves);
+        left_out += all.len().saturating_sub(MOST_QUEUES) as u64;
+        all.truncate(MOST_QUEUES);
+        (all.into_iter().map(|(_, told)| told).collect(), left_out)
+    }
+
+    /// A message came on the topic of a node, perhaps our own.
+    fn hear(&self, proxy: &Proxy, topic: &str, payload: &[u8]) {
+        let Some(id) = topic.strip_prefix(&self.prefix).filter(|id| is_node_id(id)) else {
+            proxy.counts.node_nonsense.add(1);
+            return;
+        };
+        if payload.is_empty() {
+            // it left, or its connection broke: what it said holds until its ttl is over
+            proxy.control.publish(topic, payload, true);
+            return;
+        }
+        let message = message::read(payload).filter(|message| message.node == id);
+        let Some(message) = message else { return self.nonsense(proxy, id, "it cannot be read") };
+        proxy.control.publish(topic, payload, true);
+        if id == self.id {
+            // one that was retained before we started is older
+            if message.run > self.run {
+                self.nonsense(proxy, id, "another node has our name");
+            }
+            return;
+        }
+        proxy.counts.node_heard.add(1);
+        self.take_in(proxy, &message);
+    }
+
+    fn nonsense(&self, proxy: &Proxy, node: &str, why: &str) {
+        proxy.counts.node_nonsense.add(1);
+        if proxy.lines.nonsense.allows(proxy.clock.now()) {
+            tracing::warn!(node, why, "what a node says is ignored");
+        }
+    }
+
+    fn take_in(&self, proxy: &Proxy, message: &Message) {
+        let now = proxy.clock.now();
+        let until = now + message.ttl_ms.min(LONGEST_TTL);
+        let mut state = self.state.lock();
+        if !state.others.contains_key(&message.node) {
+            if state.others.len() >= MOST_NODES {
+                drop(state);
+                proxy.counts.node_left_out.add(1);
+                return;
+            }
+            state.numbers += 1;
+            let number = state.numbers;
+            let other = Other { number, run: message.run, seq: 0, until, queues: HashMap::new() };
+            state.others.insert(message.node.clone(), other);
+            tracing::info!(node = message.node, "a node is there");
+        }
+        // it has just been put there if it was not
+        let Some(other) = state.others.get_mut(&message.node) else { return };
+        if (message.run, message.seq) <= (other.run, other.seq) {
+            // repeated or late, or of a start before this one
+            return;
+        }
+        if message.run > other.run {
+            // it has started again, and counts from zero
+            other.queues.values().for_each(|known| known.guest.queue().forget_node(now, other.number));
+        }
+        (other.run, other.seq, other.until) = (message.run, message.seq, until);
+        for told in &message.queues {
+            let Some(owner) = told.owner() else { continue };
+            let (qos, queues) = (told.highest_qos(), &mut other.queues);
+            let guest = queues.get(&owner).map(|known| &known.guest);
+            let Some(guest) = proxy.sessions.invite(guest, &owner, &told.filters, qos, now) else { continue };
+            let hearing = Hearing { node: other.number, now, interval: message.interval_ms, until };
+            if guest.queue().hear(hearing, told.heard()) {
+                proxy.ledger.enter(guest.queue().number, Arc::clone(guest.queue()) as _);
+            }
+            queues.insert(owner, Known { guest, until });
+        }
+    }
+}
+
+/// Whether this can be the name of a node.
+pub(crate) fn is_node_id(id: &str) -> bool {
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    (1..=64).contains(&id.len()) && id.chars().all(word)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,157 @@
+//! Queues whose consumers are at other nodes: their subscriptions count here too, so that what feeds them is seen.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Feed, Group, Millis, Queue, Session, Sessions, State, topic};
+use crate::proxy::node::Owner;
+use crate::wire::{Filter, QoS, RetainHandling};
+
+/// A queue that another node told of.
+#[derive(Clone)]
+pub(in crate::proxy) struct Guest {
+    place: Place,
+    paths: Vec<String>,
+    qos: QoS,
+}
+
+#[derive(Clone)]
+enum Place {
+    Group(Arc<Feed>),
+    Session(Arc<Session>),
+}
+
+impl Guest {
+    pub(in crate::proxy) fn queue(&self) -> &Arc<Queue> {
+        match &self.place {
+            Place::Group(feed) => &feed.queue,
+            Place::Session(session) => &session.queue,
+        }
+    }
+}
+
+impl Sessions {
+    /// The queue of this owner, which another node has subscriptions for; `known` is what it was the last time.
+    pub(in crate::proxy) fn invite(
+        &self,
+        known: Option<&Guest>,
+        owner: &Owner,
+        filters: &[String],
+        qos: QoS,
+        now: Millis,
+    ) -> Option<Guest> {
+        if let Some(known) = known.filter(|known| known.qos == qos && known.paths == filters) {
+            return Some(known.clone());
+        }
+        let place = match (owner, known.map(|known| &known.place)) {
+            (Owner::Group(path), known) => {
+                Place::Group(self.invite_group(path, known.is_none(), qos, now)?)
+            }
+            (Owner::Client(_), Some(Place::Session(session))) => Place::Session(Arc::clone(session)),
+            (Owner::Client(client), _) => Place::Session(self.invite_session(client, now)),
+        };
+        if let Place::Session(session) = &place {
+            self.subscribe_for(session, filters, qos, now);
+            let over =
+                known.into_iter().flat_map(|known| &known.paths).filter(|path| !filters.contains(path));
+            over.for_each(|path| self.unsubscribe_for(session, path));
+        }
+        Some(Guest { place, paths: filters.to_vec(), qos })
+    }
+
+    /// The other node speaks of it no longer.
+    pub(in crate::proxy) fn see_off(&self, guest: Guest) {
+        match guest.place {
+            Place::Group(feed) => {
+                let path = feed.queue.group_path();
+                self.drop_feed(&path, &feed);
+            }
+            Place::Session(session) => {
+                let mut state = session.state.lock();
+                state.guests = state.guests.saturating_sub(1);
+                // once nobody has it, the next sweep ends it
+            }
+        }
+    }
+
+    /// Shows every queue, whose it is, and its filters.
+    pub(in crate::proxy) fn each_queue(&self, mut show: impl FnMut(Owner, &Arc<Queue>, Vec<String>)) {
+        let groups: Vec<_> = self
+            .groups
+            .lock()
+            .iter()
+            .map(|(path, group)| (Arc::clone(path), Arc::clone(&group.queue)))
+            .collect();
+        for (path, queue) in groups {
+            let Some((_, plain)) = topic::parse_subscription(&path) else { continue };
+            show(Owner::Group(path.to_string()), &queue, vec![plain.to_owned()]);
+        }
+        let sessions: Vec<_> = self.sessions.lock().values().cloned().collect();
+        for session in sessions {
+            let filters: Vec<String> = {
+                let state = session.state.lock();
+                let own = state.feeds.keys().filter(|path| !path.starts_with("$share/"));
+                own.map(|path| path.to_string()).collect()
+            };
+            if !filters.is_empty() {
+                show(Owner::Client(session.client_id.to_string()), &session.queue, filters);
+            }
+        }
+    }
+
+    fn invite_group(&self, path: &str, is_new: bool, qos: QoS, now: Millis) -> Option<Arc<Feed>> {
+        let (Some(name), plain) = topic::parse_subscription(path)? else { return None };
+        let mut groups = self.groups.lock();
+        let make = || {
+            let name: Arc<str> = name.into();
+            let queue = Queue::new(self.next(), Arc::clone(&name), Some(name), self.bounds, now);
+            Group { queue: Arc::new(queue), members: 0 }
+        };
+        let group = groups.entry(path.into()).or_insert_with(make);
+        group.members += usize::from(is_new);
+        let queue = Arc::clone(&group.queue);
+        drop(groups);
+        queue.subscribed(plain, qos, self.never_holds(Some(name), "", None, plain));
+        let feed = Arc::new(Feed { queue, qos, not_from: None });
+        self.tree.write().insert(plain, Arc::clone(&feed));
+        self.generation.fetch_add(1, Ordering::Release);
+        Some(feed)
+    }
+
+    fn invite_session(&self, client: &str, now: Millis) -> Arc<Session> {
+        let mut sessions = self.sessions.lock();
+        let make = || {
+            let client_id: Arc<str> = client.into();
+            let queue = Queue::new(self.next(), Arc::clone(&client_id), None, self.bounds, now);
+            Arc::new(Session { client_id, queue: Arc::new(queue), state: State::default().into() })
+        };
+        let session = Arc::clone(sessions.entry(client.into()).or_insert_with(make));
+        // while the registry is locked, so that no sweep ends it before somebody has it
+        session.state.lock().guests += 1;
+        session
+    }
+
+    fn subscribe_for(&self, session: &Arc<Session>, filters: &[String], qos: QoS, now: Millis) {
+        for path in filters {
+            let known = session.state.lock().feeds.get(&**path).map(|feed| feed.qos);
+            if known == Some(qos) {
+                continue;
+            }
+            let filter = Filter {
+                path: path.clone(),
+                qos,
+                no_local: false,
+                retain_as_published: false,
+                retain_handling: RetainHandling::Never,
+            };
+            self.subscribe(session, &filter, None, 0, now);
+        }
+    }
+
+    /// Unless its client is here, and we know better.
+    fn unsubscribe_for(&self, session: &Arc<Session>, path: &str) {
+        if session.state.lock().connection == 0 {
+            self.unsubscribe(session, path);
+        }
+    }
+}
