@@ -44,7 +44,7 @@ impl Offered {
         }
     }
 
-    fn from_now_on(&mut self, name: &'static str) {
+    fn begin(&mut self, name: &'static str) {
         self.times.push((name, self.each));
     }
 }
@@ -63,17 +63,17 @@ pub(crate) async fn run() -> Shown {
     until("all connected", || fleet.iter().all(|publisher| publisher.stats().connections == 1)).await;
     // Longer than the first window, so that this counts as a connection that was good.
     let mut offered = Offered::default();
-    offered.from_now_on("before the kill");
+    offered.begin("before the kill");
     offered.raise_for(Duration::from_secs(4), &fleet).await;
-    offered.from_now_on("at the moment of the kill");
+    offered.begin("at the moment of the kill");
     offered.raise(&fleet);
     tokio::time::sleep(Duration::from_millis(20)).await;
     drop(gateway);
-    offered.from_now_on("while it is away");
+    offered.begin("while it is away");
     offered.raise_for(OUTAGE, &fleet).await;
     let _gateway = Gateway::start(&address.to_string(), &[]);
     relay.accepted.lock().clear();
-    offered.from_now_on("after it is back");
+    offered.begin("after it is back");
     offered.raise_for(Duration::from_secs(5), &fleet).await;
     until("all are back", || fleet.iter().all(|publisher| publisher.stats().connections == 2)).await;
     let accepted = relay.accepted.lock().clone();
