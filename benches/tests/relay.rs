@@ -79,7 +79,8 @@ async fn assert_honest(version: &str, qos: u8) {
     );
     assert_eq!(strayed > 3, qos > 0, "{deeds:?}");
     assert_eq!(truth.duplicates, repeated + echoed + strayed);
-    assert!(truth.lost >= done(Deed::Drop) && truth.out_of_order > 10, "{truth:?}");
+    // one that was dropped may have gone astray to another member before
+    assert!(truth.lost > 10 && truth.out_of_order > 10, "{truth:?}");
     let lost: u64 = run.classes.iter().map(|class| class.lost).sum();
     assert_eq!(lost, totals.lost);
 }
