@@ -92,7 +92,7 @@ impl Checks {
 
     /// The connection is gone, and so is what was asked.
     pub(super) fn disconnected(&mut self) {
-        (self.under_way, self.first_asked) = (None, None);
+        (self.under_way, self.first_asked, self.more) = (None, None, false);
     }
 
     /// What to do now. `gap` says that an update is known to be missing, `start` that nothing was ever asked.
@@ -125,6 +125,11 @@ impl Checks {
     /// Whether an answer with this number is waited for.
     pub(super) fn expects(&self, id: u64) -> bool {
         self.under_way.is_some_and(|under_way| under_way.id == id)
+    }
+
+    /// Whether the gateway has said that there is more, and is being asked for it: what waits for that must not give up.
+    pub(super) fn is_fetching(&self) -> bool {
+        self.more
     }
 
     /// Whether any answer is waited for.
@@ -196,7 +201,7 @@ impl Checks {
     }
 
     fn silence(&mut self, under_way: UnderWay, now: Moment, random: &mut dyn Random) {
-        self.under_way = None;
+        (self.under_way, self.more) = (None, false);
         self.counts.silent += 1;
         self.due = Some(self.timer.on_silence(under_way.sent, now, random));
     }

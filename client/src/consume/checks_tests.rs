@@ -103,6 +103,31 @@ fn a_later_time_is_kept_and_spread() {
     assert!(returns[0] >= 20.0 && returns[90] - returns[10] > 5.0, "{returns:?}");
 }
 
+/// What is missing may take many answers; the gateway may also fall silent, or ask to come back.
+#[test]
+fn as_long_as_there_is_more_nobody_gives_up() {
+    let ends: [fn(&mut Checks, Moment, &mut Seeded); 4] = [
+        |checks, now, random| checks.answered(1, false, Announced::default(), now, random),
+        |checks, now, random| checks.delayed(Span::from_secs(1), now, random),
+        |checks, now, random| {
+            checks.step(now + Span::from_secs(60), false, false, random);
+        },
+        |checks, _, _| checks.disconnected(),
+    ];
+    for end in ends {
+        let (mut checks, mut random, mut now) = (checks(tuned(), 0.4), Seeded::new(1), at(0.0));
+        checks.connected(now, &mut random);
+        for _ in 0..5 {
+            assert!(next(&mut checks, &mut now, &mut random) > 0);
+            checks.answered(100, true, Announced::default(), now, &mut random);
+            assert!(checks.is_fetching());
+        }
+        next(&mut checks, &mut now, &mut random);
+        end(&mut checks, now, &mut random);
+        assert!(!checks.is_fetching());
+    }
+}
+
 /// Whoever is sent away waits, whatever the gateway calls it.
 #[test]
 fn the_response_time_begins_with_the_first_try() {

@@ -122,11 +122,17 @@ impl Driver {
     /// Does what is due; when to look again.
     fn look(&mut self) -> Option<Moment> {
         let now = self.parts.clock.now();
-        let late = self.parts.tracker.expire(now);
-        self.hand_on(late);
+        // It may take many answers to bring all that is missing: what comes after it waits as long as they do.
+        let fetching = self.parts.checks.as_ref().is_some_and(Checks::is_fetching);
+        if !fetching {
+            let late = self.parts.tracker.expire(now);
+            self.hand_on(late);
+        }
         let ask = self.ask(now);
         self.publish_stats();
-        [ask, self.parts.tracker.expires()].into_iter().flatten().min()
+        let fetching = self.parts.checks.as_ref().is_some_and(Checks::is_fetching);
+        let expires = self.parts.tracker.expires().filter(|_| !fetching);
+        [ask, expires].into_iter().flatten().min()
     }
 
     /// Asks if it is time; when it will be.

@@ -70,6 +70,8 @@ struct Doubt {
     since: Moment,
     /// The session was lost: what comes now was published since, so that a low number is a new one.
     lost: bool,
+    /// A number came that may be the next of the old count or a later one of a new: the next answer says which.
+    open: bool,
     /// The first number handed on since, and how many were called lost before it.
     first: Option<(u64, u64)>,
     /// What came without a number since.
@@ -92,7 +94,7 @@ impl Line {
     pub(super) fn doubt(&mut self, lost: bool, now: Moment) -> Vec<Ready> {
         let ready = if lost { self.release(u64::MAX) } else { Vec::new() };
         let lost = lost || self.counts_from_new();
-        self.doubt = Some(Doubt { since: now, lost, first: None, unnumbered: 0 });
+        self.doubt = Some(Doubt { since: now, lost, open: false, first: None, unnumbered: 0 });
         ready
     }
 
@@ -134,8 +136,13 @@ impl Line {
             self.begin_after(if asks { 0 } else { seq.saturating_sub(1) });
         }
         let last = self.last.unwrap_or(0);
+        let open = asks && self.counts_from_new();
+        if let Some(doubt) = &mut self.doubt {
+            doubt.open |= open;
+        }
         match seq {
             _ if seq <= last || self.held.contains_key(&seq) => Came::Twice,
+            _ if open => Came::Early,
             _ if seq == last + 1 => Came::Now,
             _ => Came::Early,
         }
@@ -209,7 +216,9 @@ impl Line {
     pub(super) fn release(&mut self, until: u64) -> Vec<Ready> {
         let mut ready = Vec::new();
         while let Some((seq, _)) = self.held.first_key_value().filter(|(seq, _)| {
-            **seq <= until || self.last.is_some_and(|last| last.checked_add(1) == Some(**seq))
+            let open = self.doubt.is_some_and(|doubt| doubt.open && doubt.first.is_none());
+            let next = self.last.is_some_and(|last| last.checked_add(1) == Some(**seq));
+            **seq <= until || next && !open
         }) {
             let seq = *seq;
             let held = self.held.remove(&seq);

@@ -248,9 +248,28 @@ fn an_answer_to_a_number_of_the_old_count_repeats_nothing() {
 #[test]
 fn what_the_old_count_hid_is_counted_as_lost() {
     let mut tracker = of_epoch_7(4);
-    tracker.connected(true, at(1.0));
+    tracker.connected(false, at(1.0));
     assert_eq!(shown(&tracker.came(numbered(5), None, at(1.0))), ["5"]);
     assert_eq!(asks(&mut tracker, 8, 6, at(2.0)), ["6!-4"], "1 to 4 are too late");
+}
+
+/// With a new session that is to be expected: the answer decides what the number means.
+#[test]
+fn a_number_that_may_be_of_either_count_waits_for_the_answer() {
+    for (epoch, expected) in [(8, &["1!", "2!", "3!", "4!", "5", "6!"][..]), (7, &["5", "6!"])] {
+        let mut tracker = of_epoch_7(4);
+        tracker.connected(true, at(1.0));
+        assert!(tracker.came(numbered(5), None, at(1.0)).is_empty());
+        assert_eq!(tracker.gap(), Some(at(1.1)), "which is asked for soon");
+        assert_eq!(asks(&mut tracker, epoch, 6, at(2.0)), expected);
+        assert_eq!(tracker.held, Waiting::default());
+    }
+    let mut tracker = of_epoch_7(4);
+    tracker.connected(true, at(1.0));
+    tracker.came(numbered(5), None, at(1.0));
+    tracker.came(numbered(6), None, at(2.0));
+    assert_eq!(shown(&tracker.expire(at(11.0))), ["5", "6"], "nobody waits for ever");
+    assert_eq!(shown(&tracker.came(numbered(7), None, at(12.0))), ["7"]);
 }
 
 #[test]

@@ -57,7 +57,8 @@ impl Urgent {
 
     /// Whether one may go now.
     pub(crate) fn is_ready(&self) -> bool {
-        !(self.under_way || self.waiting.is_empty() && self.repeats.is_empty())
+        let some = !self.waiting.is_empty() || !self.repeats.is_empty();
+        some && !self.under_way
     }
 
     /// The next one, which is then under way.

@@ -250,3 +250,30 @@ async fn what_is_too_large_together_is_counted() {
     assert_eq!(take(&mut subscriber, 10).await.len(), 10);
     assert_eq!((subscriber.stats().passive, subscriber.stats().lost), (10, 40));
 }
+
+/// An answer brings one update at a time: what came by itself after them waits until all are there, however long it takes.
+#[tokio::test]
+async fn what_waits_does_not_give_up_while_there_is_more() {
+    let mut begun = false;
+    let broker = Scripted::start(move |packet| match packet {
+        Packet::Publish(publish) if publish.topic == format!("{PLAYED}/check/dashboard") => {
+            let check: Value = serde_json::from_slice(&publish.payload).unwrap();
+            let since = check["filters"][0]["since"]["t"].as_u64();
+            let updates: Vec<Value> = since.map(|since| since + 1).filter(|next| *next < 20).into_iter().collect::<Vec<_>>()
+                .into_iter().map(|seq| json!({ "topic": "t", "seq": seq, "payload_b64": STANDARD.encode(seq.to_string()) })).collect();
+            let head = if since.is_some() { 20 } else { 0 };
+            let answer = json!({ "v": 1, "id": check["id"], "heads": { "t": head }, "updates": updates, "truncated": since.is_some_and(|since| since < 18) });
+            let mut packets = vec![message(&format!("{PLAYED}/update/dashboard"), answer.to_string(), None)];
+            if !std::mem::replace(&mut begun, true) {
+                packets.push(message("t", "20", Some(20)));
+            }
+            Some(Answer::send(packets))
+        }
+        other => Some(usual(other)),
+    })
+    .await;
+    let builder = Subscriber::builder(connection(&broker.url(), "dashboard")).filter("t");
+    let mut subscriber = builder.most_checks(4.0).hold(Duration::from_secs(2)).start().unwrap();
+    let texts: Vec<String> = take(&mut subscriber, 20).await.into_iter().map(|(text, ..)| text).collect();
+    assert_eq!(texts, (1..=20).map(|n| n.to_string()).collect::<Vec<_>>());
+}
