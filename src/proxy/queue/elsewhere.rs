@@ -179,6 +179,7 @@ impl State {
         let missing = heard.waiting.min(MOST_AT_ONCE).saturating_sub(self.upstream.depth());
         self.upstream.arrive(moment(now), missing);
         self.account.arrive(moment(now), missing);
+        self.at_work(now);
     }
 
     /// Fewer messages came than a node was taken to send.
