@@ -124,7 +124,7 @@ impl Window {
     fn end_round(&mut self, now: Millis) {
         let (round, size, mean) = (self.round, self.size, self.round.mean());
         self.phase = match self.phase {
-            Phase::Follow if self.seems_to_wait(&round) && now >= self.probe_at => {
+            Phase::Follow if mean > LATE && self.seems_to_wait(&round) && now >= self.probe_at => {
                 self.base = mean;
                 self.size = (round.peak / 2).max(1);
                 Phase::Drain(Probe { size, peak: round.peak, mean })
@@ -141,7 +141,7 @@ impl Window {
 
     /// Whether the client has several messages, and they take clearly longer than one has.
     fn seems_to_wait(&self, round: &Round) -> bool {
-        round.peak > 1 && round.mean() > LATE.max(self.least + self.least / 4)
+        round.peak > 1 && round.mean() > self.least + self.least / 4
     }
 
     /// Less waited with half the window: perhaps still less will with a quarter. Else that is what it takes.
@@ -177,7 +177,7 @@ impl Window {
         let target = self.target(round.peak, mean);
         if target > self.size && round.full {
             self.size = (self.size + self.size.div_ceil(8)).min(target).min(self.max);
-        } else if target < self.size {
+        } else if target < self.size && mean > LATE {
             self.size = target;
             return Phase::Settle;
         }
@@ -185,8 +185,9 @@ impl Window {
     }
 
     fn target(&self, in_flight: u32, mean: Millis) -> u32 {
-        // half as much again, since both delays are means of few, and work is uneven
-        let base = self.base.saturating_mul(3) / 2;
+        // half as much again, since both delays are means of few, and work is uneven; and what waits for less than
+        // that is harmless, while a client that waits for us is not
+        let base = (self.base.saturating_mul(3) / 2).max(PROMPT);
         let at_work = u64::from(in_flight).saturating_mul(base) / mean.max(1);
         u32::try_from(at_work + 1).unwrap_or(u32::MAX)
     }
@@ -264,6 +265,16 @@ mod tests {
     fn a_slow_client_has_one_message_at_work_and_one_waiting() {
         Client::check(0, 1, 36, 5);
         Client::check(2, 1, 100, 5);
+    }
+
+    #[test]
+    fn a_client_that_works_quickly_never_waits_for_us() {
+        let mut window = Window::new(4096);
+        let client = Client { trip: 0, hands: 1, service: 1, uneven: false };
+        for _ in 0..100 {
+            client.work(&mut window, 1_000);
+            assert!((5..=40).contains(&window.size()), "{}", window.size());
+        }
     }
 
     #[test]
