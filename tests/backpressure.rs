@@ -415,7 +415,8 @@ fn flood_and_receive(mut client: Client, index: usize, count: usize) {
     });
 }
 
-/// What a held publisher sent before it left waits only for so long, is counted, and takes no connection with it.
+/// What a held publisher sent before it left waits only for so long, is counted, and takes no connection with it; that it
+/// said goodbye is known all the same.
 #[test]
 fn publisher_that_leaves_while_it_is_held_is_forgotten() {
     const SENT: u64 = 2_000;
@@ -424,10 +425,14 @@ fn publisher_that_leaves_while_it_is_held_is_forgotten() {
     let server = start("left", &settings);
     let mut consumer = server.connect(&Connect::v5(&unique("stuck")).with(short(RECEIVE_MAXIMUM, 1)));
     consumer.subscribe("left/topic", 1);
-    let mut publisher = server.client(V311);
+    let mut heir = server.client(V5);
+    heir.subscribe("left/will", 0);
+    let connect = Connect::v311(&unique("leaves")).will(Will::new("left/will", "gone"));
+    let mut publisher = server.connect(&connect);
     for (n, publish) in numbered("left/topic", 0, SENT as usize).enumerate() {
         publisher.send(&publish.id(n as u16 + 1));
     }
+    publisher.send(&Disconnect::default());
     publisher.vanish();
     let deadline = Instant::now() + PATIENCE;
     while count(&server, "tidegate_disconnects_total") == 0 {
@@ -437,6 +442,7 @@ fn publisher_that_leaves_while_it_is_held_is_forgotten() {
     let published = count(&server, "tidegate_messages_published_total");
     assert!(published < SENT, "it was never held");
     assert_eq!(published + count(&server, "tidegate_messages_dropped_publisher_left_total"), SENT);
+    heir.expect_silence();
 }
 
 /// A client that is held with more than is kept for it is heard before its keep-alive is over.

@@ -285,6 +285,5 @@ fn ten_thousand_queues_and_topics() {
     let metrics = get(&server, "/metrics");
     let shown = metrics.lines().filter(|line| line.starts_with("tidegate_queue_depth{")).count();
     assert!((1..=201).contains(&shown), "{shown} queues in the metrics");
-    assert!(json(&server, "/api/v1/queues").as_array().is_some_and(|queues| queues.len() <= QUEUES));
     consumer.ping();
 }

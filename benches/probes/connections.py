@@ -63,4 +63,4 @@ while descriptors() > idle and time.time() < delivered + 20:
     time.sleep(0.005)
 gone = time.time()
 time.sleep(1)
-print(f"connect_s={connected-start:.2f} subscribe_s={subscribed-connected:.2f} deliver_s={delivered-subscribed:.2f} disconnect_s={gone-delivered:.2f} got={got}/{n} kB_per_conn={(after-before)/n:.2f} rss_end_kB={rss()}")
+print(f"connect_s={connected-start:.2f} subscribe_s={subscribed-connected:.2f} deliver_s={delivered-subscribed:.2f} disconnect_s={'more than ' if descriptors() > idle else ''}{gone-delivered:.2f} got={got}/{n} kB_per_conn={(after-before)/n:.2f} rss_end_kB={rss()}")

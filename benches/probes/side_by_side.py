@@ -83,7 +83,10 @@ class Running:
 
 
 def run(*command):
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120)
+    try:
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120)
+    except subprocess.TimeoutExpired:
+        return "failed: not done in two minutes"
     return done.stdout.strip() or f"failed: {done.stderr.strip()[-200:]}"
 
 

@@ -90,7 +90,7 @@ impl From<&QueueSettings> for Limits {
             bytes: settings.max_bytes,
             delay: settings.max_delay_ms,
             brief: settings.qos0_hold_ms,
-            progress: settings.progress_timeout * 1000,
+            progress: settings.progress_timeout.saturating_mul(1000),
             offline_messages: settings.offline_messages,
             offline_bytes: settings.offline_bytes,
             measured: false,

@@ -50,7 +50,7 @@ counters! {
     dropped_full => "tidegate_messages_dropped_queue_full_total",
     /// Messages dropped because the consumer went away and did not want them kept.
     dropped_gone => "tidegate_messages_dropped_consumer_gone_total",
-    /// Messages dropped because their publisher had left long before its turn came.
+    /// Messages dropped because their publisher had left, or its connection was closed, before its turn came.
     dropped_left => "tidegate_messages_dropped_publisher_left_total",
     /// Messages dropped because they expired while waiting.
     dropped_expired => "tidegate_messages_dropped_expired_total",

@@ -103,7 +103,7 @@ impl Window {
         self.size as usize
     }
 
-    /// One message was acknowledged after `delay`; so many were on their way, with it.
+    /// One message was acknowledged after `delay`; so many were on their way on this connection, with it.
     pub fn acknowledged(&mut self, delay: Millis, in_flight: usize, now: Millis) {
         self.least = self.least.min(delay);
         let round = &mut self.round;
@@ -126,7 +126,7 @@ impl Window {
         self.phase = match self.phase {
             Phase::Follow if mean > LATE && self.seems_to_wait(&round) && now >= self.probe_at => {
                 self.base = mean;
-                self.size = (round.peak / 2).max(1);
+                self.size = (round.peak.min(size) / 2).max(1);
                 Phase::Drain(Probe { size, peak: round.peak, mean })
             }
             Phase::Follow => self.follow(&round),
@@ -135,8 +135,8 @@ impl Window {
             Phase::Measure(probe) => self.measured(probe, &round, now),
         };
         self.was_full = round.full;
-        // what was sent with the larger window comes back first
-        self.round = Round::of(size.max(self.size).max(SAMPLE));
+        // no more than that was on its way, and it comes back first
+        self.round = Round::of(round.peak.max(SAMPLE));
     }
 
     /// Whether the client has several messages, and they take clearly longer than one has.
@@ -166,7 +166,7 @@ impl Window {
             return Phase::Follow;
         }
         if !self.seems_to_wait(round) {
-            self.base = self.least.max(1);
+            self.base = mean.max(1);
             if round.full {
                 // fast as long as nothing ever waited
                 let more = if self.probe_at == 0 { self.size } else { self.size.div_ceil(8) };
@@ -279,7 +279,8 @@ mod tests {
 
     #[test]
     fn a_client_with_many_hands_keeps_them_busy() {
-        Client::check(0, 8, 100, 21);
+        Client::check(0, 8, 100, 25);
+        Client::check(0, 8, 20, 40);
         Client::check(10, 64, 40, 170);
     }
 
@@ -302,7 +303,7 @@ mod tests {
         Client { trip: 0, hands: 1, service: 36, uneven: false }.work(&mut window, 60_000);
         assert!(window.size() <= 3);
         // its moments begin anew
-        window.probe_at = 0;
+        window.probe_at = window.probe_at.saturating_sub(60_000);
         let seen = Client { trip: 400, hands: 1, service: 36, uneven: false }.work(&mut window, 120_000);
         assert!(seen.processed > 120_000 / 36 * 65 / 100, "{}", seen.processed);
     }

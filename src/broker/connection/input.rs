@@ -277,22 +277,37 @@ impl Connection {
 
     /// The client sends nothing more; what it sent is still handled.
     pub(super) fn input_ends(&mut self) {
-        let until = self.broker.clock.now() + self.broker.settings.queue.left_timeout.saturating_mul(1000);
+        let until = self
+            .broker
+            .clock
+            .now()
+            .saturating_add(self.broker.settings.queue.left_timeout.saturating_mul(1000));
         self.ending = Ending::NoInput(until);
         self.arm(until);
     }
 
-    /// The client has left long ago, and what it sent still waits: that is thrown away, and counted.
-    pub(super) fn give_up_waiting(&mut self) {
+    /// The client has left long ago, and what it sent still waits: messages are thrown away, and counted. A DISCONNECT
+    /// behind them counts.
+    pub(super) fn give_up_waiting(&mut self, state: &mut State, now: Millis) {
         let maximum = self.broker.settings.session.max_packet_size as usize;
-        let held = self.held.take().map_or(0, |held| held.publishes());
-        let (mut at, mut unread) = (0, 0);
-        while let Ok(Some(found)) = frame(&self.input[at..], maximum) {
-            at += found.header + found.body;
-            unread += usize::from(found.is_publish());
+        let mut left: Vec<HeldPacket> = self.held.take().map_or_else(Vec::new, |held| held.packets.into());
+        let (input, mut at) = (std::mem::take(&mut self.input), 0);
+        while let Ok(Some(frame)) = frame(&input[at..], maximum) {
+            let end = at + frame.header + frame.body;
+            left.push(HeldPacket { frame, body: input[at + frame.header..end].into(), since: now });
+            at = end;
         }
-        (self.input, self.input_ready, self.pause) = (Vec::new(), false, Pause::No);
-        self.broker.stats.dropped_left.add((held + unread) as u64);
+        (self.input_ready, self.pause) = (false, Pause::No);
+        for packet in left {
+            match decode(Some(self.encoder.version), packet.frame, &packet.body) {
+                Ok(Packet::Publish(_)) => self.broker.stats.dropped_left.add(1),
+                Ok(Packet::Disconnect(goodbye)) => {
+                    self.disconnect(&goodbye, state, now);
+                    break;
+                }
+                _ => {}
+            }
+        }
     }
 
     fn hold(&mut self, frame: Frame, body: &[u8], since: Millis) {

@@ -248,7 +248,7 @@ impl Connection {
         loop {
             let now = self.broker.clock.now();
             self.check_ownership(state, now);
-            self.check_timer(cx, now);
+            self.check_timer(cx, state, now);
             let mut progress = self.poll_input(cx, scratch, state, now);
             progress |= self.deliver(scratch, state, now);
             progress |= self.poll_output(cx);
@@ -291,7 +291,7 @@ impl Connection {
         state.connection == self.number
     }
 
-    fn check_timer(&mut self, cx: &mut Context<'_>, now: Millis) {
+    fn check_timer(&mut self, cx: &mut Context<'_>, state: &mut State, now: Millis) {
         while self.timer.as_mut().poll_unpin(cx).is_ready() {
             let fired = std::mem::take(&mut self.timer_at);
             match self.ending {
@@ -301,7 +301,7 @@ impl Connection {
                 }
                 Ending::Closing(until) => self.arm(if now < until { until } else { now + LINGER }),
                 Ending::NoInput(until) if now >= until => {
-                    self.give_up_waiting();
+                    self.give_up_waiting(state, now);
                     self.arm(now + IDLE_TIMER);
                 }
                 Ending::NoInput(until) => self.arm(until),
@@ -336,7 +336,9 @@ impl Connection {
         }
         self.encoder.disconnect(&mut self.output, reason, text, None);
         self.ending = Ending::Closing(now + LINGER);
-        self.held = None;
+        // what is to be acknowledged comes again
+        let lost = self.held.take().map_or(0, |held| held.publishes() - held.acknowledged);
+        self.broker.stats.dropped_left.add(lost as u64);
         self.offered = None;
         self.timer_at = 0;
         self.arm(now + LINGER);

@@ -272,7 +272,7 @@ impl Connection {
 
     /// A message is done: its place in the window is free.
     fn finish(&mut self, id: u16, scratch: &mut Scratch, state: &mut State, now: Millis) {
-        let in_flight = state.inflight.len();
+        let in_flight = state.inflight.on_the_wire();
         let Some(sent) = state.inflight.remove(id) else { return };
         if sent.at != 0 {
             let delay = now.saturating_sub(sent.at);
@@ -355,7 +355,7 @@ impl Connection {
         self.encoder.unsuback(&mut self.output, unsubscribe.packet_id, &codes);
     }
 
-    fn disconnect(&mut self, disconnect: &Disconnect, state: &mut State, now: Millis) -> Next {
+    pub(super) fn disconnect(&mut self, disconnect: &Disconnect, state: &mut State, now: Millis) -> Next {
         if let Some(expiry) = disconnect.session_expiry {
             if state.expiry == 0 && expiry != 0 {
                 let what = "DISCONNECT asks for a session expiry that CONNECT did not ask for";

@@ -217,8 +217,12 @@ impl Pair {
     }
 
     /// The time has come to tell the client that its upstream is lost. Where the upstream still works it closed only this
-    /// connection, and so do we. A probe ends within `proxy.timeout_ms`, so nobody waits for ever to know.
+    /// connection, and so do we. A probe ends within `proxy.timeout_ms` for each address, so nobody waits for ever to know.
     pub(super) fn tell_of_loss(&mut self, loss: u64, now: Millis) {
+        if self.encoder.version == Version::V311 {
+            // it has no words for either
+            return self.finish(now);
+        }
         match self.proxy.upstreams.health(self.address, loss) {
             Health::Works => self.finish(now),
             Health::Gone => {
