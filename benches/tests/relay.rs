@@ -74,13 +74,13 @@ async fn assert_honest(version: &str, qos: u8) {
     let (repeated, strayed) = (done(Deed::Repeat), done(Deed::Stray));
     let echoed = if qos == 2 { 0 } else { done(Deed::Echo) };
     assert!(
-        done(Deed::Drop) > 10 && repeated > 10 && done(Deed::Echo) > 10 && done(Deed::Swap) > 10,
+        done(Deed::Drop) > 2 && repeated > 2 && done(Deed::Echo) > 2 && done(Deed::Swap) > 2,
         "{deeds:?}"
     );
-    assert_eq!(strayed > 3, qos > 0, "{deeds:?}");
+    assert_eq!(strayed > 0, qos > 0, "{deeds:?}");
     assert_eq!(truth.duplicates, repeated + echoed + strayed);
     // one that was dropped may have gone astray to another member before
-    assert!(truth.lost > 10 && truth.out_of_order > 10, "{truth:?}");
+    assert!(truth.lost > 2 && truth.out_of_order > 2, "{truth:?}");
     let lost: u64 = run.classes.iter().map(|class| class.lost).sum();
     assert_eq!(lost, totals.lost);
 }
