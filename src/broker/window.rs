@@ -187,7 +187,7 @@ impl Window {
     fn target(&self, in_flight: u32, mean: Millis) -> u32 {
         // half as much again, since both delays are means of few, and work is uneven; and what waits for less than
         // that is harmless, while a client that waits for us is not
-        let base = (self.base.saturating_mul(3) / 2).max(PROMPT);
+        let base = (self.base.saturating_mul(3) / 2).max(LATE);
         let at_work = u64::from(in_flight).saturating_mul(base) / mean.max(1);
         u32::try_from(at_work + 1).unwrap_or(u32::MAX)
     }
@@ -273,7 +273,7 @@ mod tests {
         let client = Client { trip: 0, hands: 1, service: 1, uneven: false };
         for _ in 0..100 {
             client.work(&mut window, 1_000);
-            assert!((5..=40).contains(&window.size()), "{}", window.size());
+            assert!((10..=40).contains(&window.size()), "{}", window.size());
         }
     }
 

@@ -308,7 +308,7 @@ impl Driver {
     fn overrun(&mut self, queued: Queued, lost: u64) {
         let mut stats = self.shared.stats.lock();
         stats.overrun += 1;
-        stats.lost += lost + 1;
+        stats.lost = stats.lost.saturating_add(lost).saturating_add(1);
         drop(stats);
         self.acknowledge_now(queued.token);
         if self.overrun.len() < MOST_OVERRUN || self.overrun.contains_key(&queued.update.topic) {
@@ -355,7 +355,7 @@ impl Driver {
 }
 
 fn count(stats: &mut SubscriberStats, via: Via, lost: u64) {
-    stats.lost += lost;
+    stats.lost = stats.lost.saturating_add(lost);
     match via {
         Via::Passive => stats.passive += 1,
         Via::Active => stats.active += 1,

@@ -196,7 +196,7 @@ impl Line {
         if let Some(doubt) = &mut self.doubt {
             doubt.first.get_or_insert((seq, missing));
         }
-        let lost_before = std::mem::take(&mut self.lost) + missing;
+        let lost_before = std::mem::take(&mut self.lost).saturating_add(missing);
         Ready { seq: Some(seq), payload: held.payload, via: held.via, lost_before, token: None }
     }
 

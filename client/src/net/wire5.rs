@@ -162,7 +162,8 @@ fn acknowledged(ack: &PubAck) -> Event {
 fn message(publish: Publish) -> Option<Event> {
     let topic = String::from_utf8(publish.topic.into()).ok()?;
     let properties = publish.properties.map(|all| all.user_properties).unwrap_or_default();
-    let seq = properties.iter().find(|(key, _)| key == "tide-seq").and_then(|(_, value)| value.parse().ok());
+    let seq = properties.iter().find(|(key, _)| key == "tide-seq");
+    let seq = seq.and_then(|(_, value)| value.parse().ok()).and_then(crate::protocol::number);
     let receipt = receipt(publish.pkid, publish.qos);
     Some(Event::Message(Incoming { topic, payload: publish.payload, retain: publish.retain, seq, receipt }))
 }

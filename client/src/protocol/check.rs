@@ -112,14 +112,19 @@ fn why(error: &Value) -> String {
     error.as_str().unwrap_or("for no reason that is a text").chars().take(200).collect()
 }
 
+/// The number of an update, if it can be one: they stay below 2^53, so that every language can count them.
+pub(crate) fn number(seq: u64) -> Option<u64> {
+    (seq < 1 << 53).then_some(seq)
+}
+
 fn head((topic, seq): (&String, &Value)) -> Option<Head> {
-    Some((topic.clone(), seq.as_u64()?))
+    Some((topic.clone(), seq.as_u64().and_then(number)?))
 }
 
 fn missed(value: &Value) -> Option<Missed> {
     let payload = STANDARD.decode(value.get("payload_b64")?.as_str()?).ok()?;
     let topic = value.get("topic")?.as_str()?.to_owned();
-    Some(Missed { topic, seq: value.get("seq")?.as_u64()?, payload: payload.into() })
+    Some(Missed { topic, seq: value.get("seq")?.as_u64().and_then(number)?, payload: payload.into() })
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ mod topics;
 
 #[cfg(test)]
 pub(crate) use check::Missed;
-pub(crate) use check::{Answer, CheckRequest, Head, encode};
+pub(crate) use check::{Answer, CheckRequest, Head, encode, number};
 pub(crate) use topics::{Topics, is_topic_name};
 
 use serde_json::Value;

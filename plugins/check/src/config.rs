@@ -17,7 +17,7 @@ pub struct CheckConfig {
     pub max_topics: usize,
     /// Messages that are kept for each topic.
     pub max_updates: usize,
-    /// Bytes of payloads that are kept over all topics.
+    /// Bytes of payloads that are kept over all topics; topics, and notes about what is kept, may each take as much again.
     pub max_bytes: usize,
     /// Larger payloads are numbered, but not kept.
     pub max_payload: usize,
@@ -40,7 +40,7 @@ pub struct CheckConfig {
 }
 
 impl Default for CheckConfig {
-    /// Everything is tracked, in about 64 MiB at most; 1,000 checks a second, none of which waits longer than 100 ms.
+    /// Everything is tracked, in about 100 MiB at most; 1,000 checks a second, none of which waits longer than 100 ms.
     fn default() -> Self {
         Self {
             prefix: "$tide/v1".into(),

@@ -24,6 +24,13 @@ pub(crate) struct Line {
     used: bool,
 }
 
+/// What a topic, or a note about one of its messages, takes beside payloads: its name, which a note may be the last to hold,
+/// and about so much more.
+fn cost(name: &str) -> usize {
+    const ENTRY: usize = 64;
+    name.len() + ENTRY
+}
+
 /// Topics and their messages.
 #[derive(Debug)]
 pub(crate) struct Shelf {
@@ -31,7 +38,10 @@ pub(crate) struct Shelf {
     lines: HashMap<Arc<str>, Line>,
     /// What is kept, in the order in which it came; some of it may be gone.
     order: VecDeque<(Arc<str>, u64)>,
+    /// Of payloads, of topics and of the notes in `order`, each within the same bound.
     bytes: usize,
+    topic_bytes: usize,
+    note_bytes: usize,
     /// All topics, the one to look at first when one must go in front.
     turns: VecDeque<Arc<str>>,
     /// New topics are numbered from after this: one that was forgotten and comes back must not count down, or consumers would
@@ -46,6 +56,8 @@ impl Shelf {
             lines: HashMap::new(),
             order: VecDeque::new(),
             bytes: 0,
+            topic_bytes: 0,
+            note_bytes: 0,
             turns: VecDeque::new(),
             start: 0,
         }
@@ -68,6 +80,7 @@ impl Shelf {
             {
                 self.bytes -= oldest.len();
             }
+            self.note_bytes += cost(&name);
             self.order.push_back((name, seq));
         }
         self.shrink();
@@ -99,8 +112,12 @@ impl Shelf {
         if let Some((name, _)) = self.lines.get_key_value(topic) {
             return name.clone();
         }
-        while self.lines.len() >= self.bounds.topics && self.forget_one() {}
+        let room = |shelf: &Self| {
+            shelf.lines.len() < shelf.bounds.topics && shelf.topic_bytes + cost(topic) <= shelf.bounds.bytes
+        };
+        while !room(self) && self.forget_one() {}
         let name: Arc<str> = topic.into();
+        self.topic_bytes += cost(topic);
         self.turns.push_back(name.clone());
         name
     }
@@ -115,6 +132,7 @@ impl Shelf {
                 self.turns.push_back(name);
             } else if let Some(gone) = self.lines.remove(&name) {
                 self.bytes -= gone.kept.iter().map(|(_, payload)| payload.len()).sum::<usize>();
+                self.topic_bytes -= cost(&name);
                 self.start = self.start.max(gone.head);
                 return true;
             }
@@ -125,8 +143,12 @@ impl Shelf {
     /// Lets the oldest go until the bounds hold, also for the notes about what is gone already.
     fn shrink(&mut self) {
         let notes = self.bounds.topics.saturating_mul(self.bounds.updates_each);
-        while self.bytes > self.bounds.bytes || self.order.len() > notes {
+        while self.bytes > self.bounds.bytes
+            || self.note_bytes > self.bounds.bytes
+            || self.order.len() > notes
+        {
             let Some((topic, seq)) = self.order.pop_front() else { return };
+            self.note_bytes -= cost(&topic);
             let Some(line) = self.lines.get_mut(&topic) else { continue };
             if line.kept.front().is_some_and(|(oldest, _)| *oldest <= seq)
                 && let Some((_, payload)) = line.kept.pop_front()
@@ -134,5 +156,24 @@ impl Shelf {
                 self.bytes -= payload.len();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ever_new_topics_with_long_names_and_nothing_in_them_stay_within_bounds() {
+        let bounds = Bounds { topics: 1_000, updates_each: 32, bytes: 100_000, payload: 100 };
+        let mut shelf = Shelf::new(bounds);
+        for n in 0..2_000 {
+            shelf.write(&format!("{n}{}", "x".repeat(1_000)), b"");
+        }
+        let notes: usize = shelf.order.iter().map(|(name, _)| cost(name)).sum();
+        let topics: usize = shelf.lines.keys().map(|name| cost(name)).sum();
+        assert_eq!((shelf.note_bytes, shelf.topic_bytes), (notes, topics));
+        assert!(notes <= 100_000 && topics <= 100_000, "{notes} {topics}");
+        assert!(shelf.turns.len() <= 1_000);
     }
 }
