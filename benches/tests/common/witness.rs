@@ -3,7 +3,7 @@
 //! Nothing of the generator is used here: packets are taken apart, topics matched and deliveries counted a second time, in
 //! the plainest way, so that a mistake of the generator can't be made twice.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +12,15 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 /// Packet identifiers from this one on are the relay's own: brokers count from 1, and no test sends as much.
 const OWN: u16 = 60_000;
 /// A message that is to change places waits no longer than this for the next one of its flow.
 const WAIT: Duration = Duration::from_millis(100);
+/// How long the broker is not told of an acknowledgement. It must hear of it in the end: a broker that does not know of twenty
+/// or so has no room towards its consumer, and what it accepted meanwhile would wait for ever.
+const DEAF: Duration = Duration::from_millis(300);
 
 /// A message by its flow and its number in it.
 type Message = (u32, u64);
@@ -41,7 +45,7 @@ pub enum Deed {
 pub enum Mischief {
     /// Each deed is done to some messages.
     Deeds,
-    /// Some acknowledgements of consumers never reach the broker.
+    /// Some acknowledgements of consumers reach the broker late, and never if the connection has ended by then.
     Deafness,
 }
 
@@ -183,6 +187,8 @@ struct Connection {
     /// Messages that another member gets when this one has answered.
     straying: HashMap<u16, Publish>,
     held: Option<Publish>,
+    /// Acknowledgements that the broker gets later.
+    withheld: VecDeque<(Instant, Vec<u8>)>,
     next_own: u16,
     sender: mpsc::UnboundedSender<Publish>,
     strays: mpsc::UnboundedReceiver<Publish>,
@@ -202,6 +208,7 @@ impl Connection {
             passed: HashMap::new(),
             straying: HashMap::new(),
             held: None,
+            withheld: VecDeque::new(),
             next_own: OWN,
             sender,
             strays,
@@ -212,6 +219,7 @@ impl Connection {
         let (mut from_client, mut from_broker) = (Vec::new(), Vec::new());
         loop {
             let (mut to_client, mut to_broker) = (Vec::new(), Vec::new());
+            let deaf_until = self.withheld.front().map(|(until, _)| *until);
             tokio::select! {
                 size = client.read_buf(&mut from_client) => if size.unwrap_or(0) == 0 { return },
                 size = broker.read_buf(&mut from_broker) => if size.unwrap_or(0) == 0 { return },
@@ -219,6 +227,9 @@ impl Connection {
                 () = tokio::time::sleep(WAIT), if self.held.is_some() => {
                     let held = self.held.take().unwrap();
                     self.give(&held, &mut to_client);
+                }
+                () = tokio::time::sleep_until(deaf_until.unwrap_or_else(Instant::now)), if deaf_until.is_some() => {
+                    to_broker.extend(self.withheld.pop_front().unwrap().1);
                 }
             }
             while let Some((packet, body)) = first_packet(&mut from_client) {
@@ -262,7 +273,9 @@ impl Connection {
                 }
                 return;
             }
-            4 | 5 if self.is_deaf(number(content)) => return,
+            4 | 5 if self.is_deaf(number(content)) => {
+                return self.withheld.push_back((Instant::now() + DEAF, packet));
+            }
             4 | 5 => {
                 if let Some(stray) = self.straying.remove(&number(content)) {
                     self.send_astray(stray);
@@ -293,7 +306,7 @@ impl Connection {
         to_client.extend(packet);
     }
 
-    /// Whether the broker is not to know that a consumer has taken this one.
+    /// Whether the broker is not to know yet that a consumer has taken this one.
     fn is_deaf(&self, id: u16) -> bool {
         self.mischief == Mischief::Deafness && self.passed.get(&id).is_some_and(|message| message.1 % 5 == 0)
     }
