@@ -99,6 +99,64 @@ impl Scene {
     }
 }
 
+/// Publishers of the default chain of plugins, with what of theirs was acknowledged.
+#[derive(Default)]
+struct Pair {
+    follows: AtomicU64,
+    ignores: AtomicU64,
+}
+
+impl Pair {
+    /// Wants to send faster than the consumer takes, and keeps to the rate that acknowledgements tell.
+    fn follow(&self, scene: &Scene, mut client: Client) {
+        let mut interval = Duration::from_millis(1);
+        let mut next = Instant::now();
+        while scene.sending.load(SeqCst) {
+            let id = client.packet_id();
+            client.send(&Publish::new("sensors/follows", "reading").qos(1).id(id));
+            let ack = client.expect_ack(Kind::Puback, id);
+            assert_eq!(ack.code, 0);
+            self.follows.fetch_add(1, SeqCst);
+            if let Some(rate) = told_rate(&ack).and_then(|rate| rate.parse::<f64>().ok()) {
+                interval = Duration::try_from_secs_f64(1.0 / rate).unwrap_or_default();
+                scene.lowest_told.fetch_min((rate * 1e3) as u64, SeqCst);
+            }
+            // what is late is made up for by one message, as the gate allows
+            next = (next + interval).max(Instant::now() - interval);
+            std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        }
+    }
+
+    /// Keeps a window of messages unacknowledged at all times, and knows nothing of rates.
+    fn ignore(&self, scene: &Scene, mut client: Client) {
+        let mut open = 0;
+        while open > 0 || scene.sending.load(SeqCst) {
+            if open < 50 && scene.sending.load(SeqCst) {
+                let id = client.packet_id();
+                client.send(&Publish::new("sensors/ignores", "reading").qos(1).id(id));
+                open += 1;
+                continue;
+            }
+            client.wait_for("PUBACK", |packet| matches!(packet, Packet::Ack(_)).then_some(()));
+            self.ignores.fetch_add(1, SeqCst);
+            open -= 1;
+        }
+    }
+
+    fn accepted(&self) -> [u64; 2] {
+        [self.follows.load(SeqCst), self.ignores.load(SeqCst)]
+    }
+}
+
+/// Waits for something that must happen.
+fn until(what: &str, server: &Server, mut happened: impl FnMut() -> bool) {
+    let deadline = Instant::now() + 3 * PATIENCE;
+    while !happened() {
+        assert!(Instant::now() < deadline, "not {what}: {}", json(server, "/api/v1/queues"));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// Ends a scene, also when the test fails: else its threads would never be joined.
 struct EndScene<'a>(&'a Scene);
 
@@ -157,7 +215,7 @@ fn publishers_are_told_their_rate_until_it_is_over() {
             scope.spawn(move || scene.publish(client, &format!("sensors/{n}")));
         }
         let told = announced(&mut watcher, "$tide/v1/rate", |value| value["rate"].is_number());
-        assert_eq!((&told["v"], &told["queue"]), (&Json::from(1), &Json::from("worker:sensors/#")));
+        assert_eq!((&told["v"], &told["queue"]), (&Json::from(1), &Json::from("client/worker:sensors/#")));
         assert_eq!(told["phase"], "protect");
         for field in ["seq", "at_ms", "interval_ms", "burst", "ttl_ms"] {
             assert!(told[field].is_u64(), "{field} in {told}");
@@ -170,7 +228,7 @@ fn publishers_are_told_their_rate_until_it_is_over() {
         let settled = |server: &Server| {
             let queues = json(server, "/api/v1/queues");
             let queue = &queues[0];
-            assert_eq!(queue["queue"], "worker:sensors/#", "{queues}");
+            assert_eq!(queue["queue"], "client/worker:sensors/#", "{queues}");
             let rate = queue["processing_rate"].as_f64()?;
             let each = queue["rates"][0]["rate"].as_f64()?;
             (queue["publishers"] == 4 && (0.1..0.4).contains(&(each / rate))).then_some(())
@@ -180,12 +238,11 @@ fn publishers_are_told_their_rate_until_it_is_over() {
             assert!(Instant::now() < deadline, "{}", json(&server, "/api/v1/queues"));
             std::thread::sleep(Duration::from_millis(50));
         }
-        let publishers = json(&server, "/api/v1/publishers?queue=worker%3Asensors%2F%23");
+        let publishers = json(&server, "/api/v1/publishers?queue=client%2Fworker%3Asensors%2F%23");
         assert_eq!(publishers["total"], 4, "{publishers}");
         let metrics = get(&server, "/metrics");
-        dashboard_finds_its_metrics(&metrics);
         for name in ["depth", "phase", "announced_rate", "delay_seconds_count", "arrived_total"] {
-            let line = format!("tidegate_queue_{name}{{queue=\"worker:sensors/#\"}}");
+            let line = format!("tidegate_queue_{name}{{queue=\"client/worker:sensors/#\"}}");
             assert!(metrics.contains(&line), "{line} is missing in\n{metrics}");
         }
         // Acknowledgements say it as well, as soon as a publisher that is held gets one.
@@ -209,6 +266,61 @@ fn publishers_are_told_their_rate_until_it_is_over() {
     assert_eq!(scene.delivered.load(SeqCst), scene.accepted.load(SeqCst));
 }
 
+/// The plugins that are on by default, together: a client that follows and one that knows of nothing get about the same
+/// of a slow consumer, nothing is lost, and when it is over nobody has a limit.
+#[test]
+fn who_follows_and_who_does_not_get_the_same() {
+    let server = Server::start("default-chain", &Setup::default());
+    let mut watcher = server.client(Version::V5);
+    watcher.subscribe("$tide/v1/rate", 0);
+    let mut consumer = server.connect(&Connect::v5("worker").with(short(RECEIVE_MAXIMUM, 10)));
+    consumer.subscribe("sensors/#", 1);
+    let (scene, pair) = (&Scene::new(), &Pair::default());
+    std::thread::scope(|scope| {
+        let _end = EndScene(scene);
+        let follows = server.connect(&Connect::v5("follows"));
+        let ignores = server.connect(&Connect::v311("ignores"));
+        scope.spawn(|| scene.consume(consumer));
+        scope.spawn(|| pair.follow(scene, follows));
+        scope.spawn(|| pair.ignore(scene, ignores));
+        announced(&mut watcher, "$tide/v1/rate", |value| value["rate"].is_number());
+        until("told with an acknowledgement", &server, || scene.lowest_told.load(SeqCst) < u64::MAX);
+        // one waits at the gate because of this queue, and both have a rate
+        until("held", &server, || json(&server, "/api/v1/queues")[0]["gate_held"] == 1);
+        until("limited", &server, || {
+            let publishers = json(&server, "/api/v1/publishers?queue=client%2Fworker%3Asensors%2F%23");
+            let limited = |publisher: &Json| publisher["rate"].is_number();
+            let publishers = publishers["publishers"].as_array().cloned().unwrap_or_default();
+            publishers.len() == 2 && publishers.iter().all(limited)
+        });
+        // the first seconds are those before anybody was told
+        let delivered = |more: u64| {
+            let goal = scene.delivered.load(SeqCst) + more;
+            until("delivered", &server, || scene.delivered.load(SeqCst) >= goal);
+        };
+        delivered(400);
+        let before = pair.accepted();
+        delivered(800);
+        let after = pair.accepted();
+        let [follows, ignores] = [0, 1].map(|n| (after[n] - before[n]) as f64);
+        let share = follows / (follows + ignores);
+        assert!((0.3..=0.7).contains(&share), "{follows} of who follows, {ignores} of who does not");
+        let metrics = get(&server, "/metrics");
+        dashboard_finds_its_metrics(&metrics);
+        let delayed =
+            metrics.lines().find_map(|line| line.strip_prefix("tidegate_gate_delayed_messages_total "));
+        assert!(delayed.expect("a count").parse::<u64>().expect("a number") > 0);
+        scene.sending.store(false, SeqCst);
+        announced(&mut watcher, "$tide/v1/rate", |value| value["rate"].is_null());
+        assert!(retained(&server, "$tide/v1/rate")["rate"].is_null());
+        until("all delivered", &server, || {
+            scene.delivered.load(SeqCst) == pair.accepted().iter().sum::<u64>()
+        });
+        scene.over.store(true, SeqCst);
+    });
+    assert_eq!(scene.delivered.load(SeqCst), pair.accepted().iter().sum::<u64>());
+}
+
 /// Every metric in the dashboard is one that the gateway shows.
 fn dashboard_finds_its_metrics(metrics: &str) {
     let text = include_str!("../config/grafana/tidegate.json");
@@ -222,6 +334,10 @@ fn dashboard_finds_its_metrics(metrics: &str) {
         names += 1;
     }
     assert!(names > 15, "{names}");
+    // and the other way round: what is said of each queue has a place there
+    for name in tidegate_overload::METRICS.iter().filter(|name| name.starts_with("tidegate_queue_")) {
+        assert!(text.contains(*name), "{name} is not in the dashboard");
+    }
 }
 
 /// Nobody but the gateway announces.

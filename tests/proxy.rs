@@ -246,6 +246,42 @@ fn an_upstream_that_misbehaves() {
     }
 }
 
+/// The upstream lets nobody in, or answers CONNECT with nonsense: clients are told, it is logged and counted, and they are
+/// let in as soon as it behaves.
+#[test]
+fn an_upstream_that_refuses() {
+    let refusals = (&[0x20, 2, 0, 5][..], &[0x20, 3, 0, 0x87, 0][..]);
+    let babble = (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], &b"HTTP/1.1 400 Bad Request\r\n\r\n"[..]);
+    for (name, (old, new), codes, said, counted) in [
+        (
+            "refuses",
+            refusals,
+            [5, 0x87],
+            "the upstream refused the client",
+            "tidegate_upstream_refused_total",
+        ),
+        (
+            "babbles",
+            babble,
+            [3, 0x88],
+            "its answer to CONNECT is not MQTT",
+            "tidegate_upstream_nonsense_total",
+        ),
+    ] {
+        let address = free_address();
+        let broker = Scripted::refusing(address, (old.to_vec(), new.to_vec()));
+        let server = proxy_before(name, &address.to_string());
+        for (version, code) in [Version::V311, Version::V5].into_iter().zip(codes) {
+            assert_eq!(server.attempt(&Connect::new(version, "c")).connack.code, code, "{name}");
+        }
+        log_says(&server, said);
+        assert!(metric(&server, counted) >= 1.0, "{name}");
+        assert!(metric(&server, "tidegate_connects_refused_total") >= 2.0, "{name}");
+        broker.behave();
+        eventually("clients are let in", || server.attempt(&Connect::v5("d")).connack.code == 0);
+    }
+}
+
 /// The upstream is gone for good: MQTT 5 clients are told that the server shuts down.
 #[test]
 fn an_upstream_that_goes_away() {
@@ -312,20 +348,31 @@ enum Then {
     Serve,
 }
 
-/// A broker that accepts everybody, sends these bytes, and closes or answers pings.
+/// A broker that accepts everybody, sends these bytes, and closes or answers pings. It may be told to behave.
 struct Scripted {
     behaves: std::sync::Arc<std::sync::atomic::AtomicBool>,
 }
 
 impl Scripted {
     fn start(address: SocketAddr, bytes: Vec<u8>, then: Then) -> Self {
+        let after = |connack: &[u8]| [connack, &bytes].concat();
+        let answers = (after(&ACCEPTED.0), after(&ACCEPTED.1));
+        let broker = Self::refusing(address, answers);
+        if then == Then::Serve {
+            broker.behave();
+        }
+        broker
+    }
+
+    /// One that answers CONNECT of either version so, and closes.
+    fn refusing(address: SocketAddr, answers: (Vec<u8>, Vec<u8>)) -> Self {
         let listener = TcpListener::bind(address).expect("the address");
-        let behaves = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(then == Then::Serve));
+        let behaves = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
         let shared = behaves.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let (bytes, behaves) = (bytes.clone(), shared.clone());
-                std::thread::spawn(move || serve(stream, &bytes, &behaves));
+                let (answers, behaves) = (answers.clone(), shared.clone());
+                std::thread::spawn(move || serve(stream, &answers, &behaves));
             }
         });
         Self { behaves }
@@ -336,19 +383,22 @@ impl Scripted {
     }
 }
 
-fn serve(mut stream: TcpStream, bytes: &[u8], behaves: &std::sync::atomic::AtomicBool) {
+/// CONNACK that lets a client in, of 3.1.1 and 5.
+const ACCEPTED: ([u8; 4], [u8; 5]) = ([0x20, 2, 0, 0], [0x20, 3, 0, 0, 0]);
+
+fn serve(mut stream: TcpStream, answers: &(Vec<u8>, Vec<u8>), behaves: &std::sync::atomic::AtomicBool) {
     let mut connect = [0; 1024];
     let Ok(count) = stream.read(&mut connect) else { return };
     if count < 9 {
         return;
     }
     let v5 = connect[8] == 5;
-    let connack: &[u8] = if v5 { &[0x20, 3, 0, 0, 0] } else { &[0x20, 2, 0, 0] };
-    if stream.write_all(connack).is_err() {
+    if !behaves.load(std::sync::atomic::Ordering::SeqCst) {
+        let _ = stream.write_all(if v5 { &answers.1 } else { &answers.0 });
         return;
     }
-    if !behaves.load(std::sync::atomic::Ordering::SeqCst) {
-        let _ = stream.write_all(bytes);
+    let accepted: &[u8] = if v5 { &ACCEPTED.1 } else { &ACCEPTED.0 };
+    if stream.write_all(accepted).is_err() {
         return;
     }
     while stream.read(&mut connect).is_ok_and(|count| count > 0) {}
@@ -405,4 +455,51 @@ fn a_flood_is_held_before_the_upstream() {
         assert!(waiting < 100, "{waiting} messages wait after {taken}");
         assert!(metric(&server, "tidegate_messages_published_total") > 1_000.0);
     });
+}
+
+/// What a held publisher sent before it left waits for its turn, and not for ever; its goodbye counts all the same.
+#[test]
+fn who_left_does_not_wait_for_ever() {
+    let server = proxy("left", &[("queue.max_messages", "10"), ("queue.left_timeout", "1")]);
+    let mut witness = server.client(Version::V5);
+    witness.subscribe("last/words", 1);
+    let mut consumer = server.connect(&Connect::v5("worker"));
+    consumer.subscribe("work", 1);
+    let mut publisher = server.connect(&Connect::v5("hasty").will(Will::new("last/words", "gone").qos(1)));
+    for id in 1..=200 {
+        publisher.send(&Publish::new("work", "load").qos(1).id(id));
+    }
+    // it takes nothing more, so that who feeds it is held
+    publisher.disconnect();
+    eventually("it is given up", || {
+        metric(&server, "tidegate_messages_dropped_publisher_left_total") >= 1.0
+            && metric(&server, "tidegate_clients_connected") == 2.0
+    });
+    witness.expect_nothing();
+}
+
+/// Nobody is told a rate for a consumer that never holds publishers, whether it is named by client, user or filter.
+#[test]
+fn consumers_that_never_hold_are_not_protected() {
+    let rules = r#"[{ client = "watch-*" }, { user = "debug" }, { filter = "$share/watchers/*" }]"#;
+    let server = proxy("never", &[("queue.never_hold", rules)]);
+    let mut consumers = [
+        server.connect(&Connect::v5("worker")),
+        server.connect(&Connect::v5("watch-1")),
+        server.connect(&Connect { user: Some("debug".into()), ..Connect::v5("other") }),
+        server.connect(&Connect::v5("member")),
+    ];
+    for (index, consumer) in consumers.iter_mut().enumerate() {
+        consumer.subscribe(if index == 3 { "$share/watchers/work" } else { "work" }, 1);
+    }
+    let mut publisher = server.client(Version::V5);
+    eventually("the worker is protected", || {
+        publisher.publish(Publish::new("work", "load").qos(1));
+        consumers.iter_mut().for_each(|consumer| drop(consumer.receive()));
+        server.get("/api/v1/queues").contains("worker:work")
+    });
+    let queues = server.get("/api/v1/queues");
+    for name in ["watch-1:work", "other:work", "watchers:work"] {
+        assert!(!queues.contains(name), "{queues}");
+    }
 }

@@ -117,23 +117,22 @@ fn announced(server: &Server) -> Option<f64> {
     Some(rate * told["publishers"].as_u64()? as f64)
 }
 
-/// The mean of what all publishers at these nodes may send together, over five seconds, once everybody has a limit.
-fn mean(servers: &[&Server]) -> f64 {
-    let deadline = Instant::now() + PATIENCE;
-    let (mut sum, mut count) = (0.0, 0);
-    while count < 50 {
-        assert!(
-            Instant::now() < deadline,
-            "no limit: {:?}",
-            servers.iter().map(|s| told(s)).collect::<Vec<_>>()
-        );
-        match servers.iter().map(|server| announced(server)).sum::<Option<f64>>() {
-            Some(total) => (sum, count) = (sum + total, count + 1),
-            None => (sum, count) = (0.0, 0),
-        }
-        std::thread::sleep(Duration::from_millis(100));
+/// Waits until all nodes with consumers have said so where a node can hear it.
+fn hear_of_consumers(node: &Server, nodes: &[Server], shape: &[(&'static str, usize, usize)]) {
+    if nodes.len() == 1 {
+        return;
     }
-    sum / f64::from(count)
+    let mut listener = node.client(Version::V311);
+    for (name, _, consumers) in shape.iter().filter(|(.., consumers)| *consumers > 0) {
+        listener.subscribe(&format!("$tide/v1/node/{name}"), 0);
+        let words = format!(r#""consumers":{consumers}"#);
+        listener.wait_for("consumers", |packet| match packet {
+            Packet::Publish(publish) => {
+                String::from_utf8_lossy(&publish.payload).contains(&words).then_some(())
+            }
+            _ => None,
+        });
+    }
 }
 
 /// Waits until a node says something of the queue that is wanted.
@@ -145,18 +144,71 @@ fn wait_for(server: &Server, what: &str, wanted: impl Fn(&Json) -> bool) {
     }
 }
 
-/// The mean over five seconds comes to be near a rate. On a machine that others use, consumers are not quite even; how near
-/// it is when they are is tested in virtual time, beside the code.
-fn expect_near(servers: &[&Server], rate: f64) {
-    let mut seen = Vec::new();
-    while seen.len() < 12 {
-        let mean = mean(servers);
-        if (mean / rate - 1.0).abs() <= 0.25 {
-            return;
+/// Nodes before a Mosquitto of their own, with publishers and consumers at each.
+struct Layout {
+    name: &'static str,
+    nodes: Vec<Server>,
+    scene: Scene,
+    _upstream: Server,
+}
+
+impl Layout {
+    /// So many publishers and consumers at each node; everybody knows of the queue before anything is sent to it.
+    fn start(name: &'static str, shape: &[(&'static str, usize, usize)]) -> Self {
+        let upstream = mosquitto(name);
+        let nodes: Vec<Server> = shape.iter().map(|(name, ..)| node(name, &upstream)).collect();
+        let mut scene = Scene::default();
+        for (node, (_, _, consumers)) in nodes.iter().zip(shape) {
+            (0..*consumers).for_each(|_| scene.consumer(node));
         }
-        seen.push(mean);
+        nodes.iter().for_each(|node| hear_of_consumers(node, &nodes, shape));
+        for (node, (_, publishers, _)) in nodes.iter().zip(shape) {
+            (0..*publishers).for_each(|_| scene.publisher(node));
+        }
+        Self { name, nodes, scene, _upstream: upstream }
     }
-    panic!("{rate} would be right, announced were {seen:?}");
+
+    /// What all publishers may send together; none while some may send what they like.
+    fn announced(&self) -> Option<f64> {
+        self.nodes
+            .iter()
+            .map(|node| {
+                told(node)
+                    .filter(|told| told["publishers"] == 0)
+                    .map_or_else(|| announced(node), |_| Some(0.0))
+            })
+            .sum()
+    }
+
+    fn taken(&self) -> u64 {
+        self.scene.taken.load(SeqCst)
+    }
+}
+
+/// For each layout the mean of what all its publishers may send together, over ten seconds in which everybody has a
+/// limit, and what its consumers took in a second meanwhile.
+fn means(layouts: &[Layout]) -> Vec<(f64, f64)> {
+    let deadline = Instant::now() + 3 * PATIENCE;
+    let (mut sums, mut count) = (vec![0.0; layouts.len()], 0);
+    let (mut began, mut taken) = (Instant::now(), Vec::new());
+    while count < 100 {
+        assert!(Instant::now() < deadline, "no limit");
+        match layouts.iter().map(Layout::announced).collect::<Option<Vec<f64>>>() {
+            Some(announced) if count > 0 => {
+                sums.iter_mut().zip(announced).for_each(|(sum, announced)| *sum += announced);
+                count += 1;
+            }
+            Some(_) => {
+                (sums, count) = (vec![0.0; layouts.len()], 1);
+                (began, taken) = (Instant::now(), layouts.iter().map(Layout::taken).collect());
+            }
+            None => count = 0,
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    let rates = layouts.iter().zip(taken).map(|(layout, before)| (layout.taken() - before) as f64 / seconds);
+    sums.into_iter().map(|sum| sum / f64::from(count - 1)).zip(rates).collect()
 }
 
 fn metric(server: &Server, name: &str) -> u64 {
@@ -165,48 +217,61 @@ fn metric(server: &Server, name: &str) -> u64 {
     line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
 }
 
-/// Publishers are at both nodes: what all may send together is what one node would say, which is what consumers take.
-/// Then one node is killed, and its share goes to the publishers of the other.
+/// However publishers and consumers are spread over two nodes, all publishers together are told what one node would tell
+/// them, within 5%. All layouts run at the same time, each with a Mosquitto of its own.
 #[test]
 fn two_nodes_announce_what_one_would() {
-    let upstream = mosquitto("two-upstream");
-    let (a, b) = (node("two-a", &upstream), node("two-b", &upstream));
-    let mut scene = Scene::default();
-    scene.consumer(&a);
-    scene.consumer(&a);
-    (0..3).for_each(|_| scene.publisher(&a));
-    (0..3).for_each(|_| scene.publisher(&b));
-    for node in [&a, &b] {
+    let layouts = [
+        Layout::start("one", &[("one-a", 6, 2)]),
+        Layout::start("everywhere", &[("everywhere-a", 3, 1), ("everywhere-b", 3, 1)]),
+        Layout::start("publishers", &[("publishers-a", 3, 2), ("publishers-b", 3, 0)]),
+        Layout::start("apart", &[("apart-a", 6, 0), ("apart-b", 0, 2)]),
+        Layout::start("uneven", &[("uneven-a", 5, 1), ("uneven-b", 1, 1)]),
+    ];
+    // the first ten seconds are for settling; on a machine that others use, consumers are not always even
+    let mut off = Vec::new();
+    for turn in 0..6 {
+        let means = means(&layouts);
+        let (one, _) = means[0];
+        for (layout, (announced, taken)) in layouts.iter().zip(&means) {
+            eprintln!(
+                "{turn} {:<12} announced {announced:6.1} a second, {:5.3} of one node's; consumers took {taken:6.1}",
+                layout.name,
+                announced / one
+            );
+        }
+        let far = |(layout, (announced, _)): (&Layout, &(f64, f64))| {
+            ((announced / one - 1.0).abs() > 0.05).then(|| (layout.name, announced / one))
+        };
+        off = layouts.iter().zip(&means).filter_map(far).collect();
+        for layout in layouts.iter().filter(|layout| off.iter().any(|(name, _)| *name == layout.name)) {
+            layout
+                .nodes
+                .iter()
+                .for_each(|node| eprintln!("{}: {}", layout.name, told(node).unwrap_or_default()));
+        }
+        if turn > 0 && off.is_empty() {
+            return;
+        }
+    }
+    panic!("not within 5% of what one node announces: {off:?}");
+}
+
+/// One node is killed: its share goes to the publishers of the other.
+#[test]
+fn a_silent_nodes_share_is_given_back() {
+    let layout = Layout::start("two", &[("two-a", 3, 2), ("two-b", 3, 0)]);
+    let [a, b] = &layout.nodes[..] else { panic!("two nodes") };
+    for node in [a, b] {
         wait_for(node, "three here and three there", |told| {
             (told["publishers"].as_u64(), told["publishers_elsewhere"].as_u64()) == (Some(3), Some(3))
         });
     }
-    expect_near(&[&a, &b], 2.0 * PACE);
+    let share = |told: &Json| told["rates"][0]["rate"].as_f64();
+    wait_for(a, "a share", |told| share(told).is_some_and(|rate| rate < 1.5 * PACE / 3.0));
     b.signal("KILL");
-    wait_for(&a, "the share of the silent node is given back", |told| told["publishers_elsewhere"] == 0);
-    expect_near(&[&a], 2.0 * PACE);
-}
-
-/// All publishers are at one node and all consumers at the other: both know the queue all the same.
-#[test]
-fn a_queue_is_known_where_nobody_consumes_it() {
-    let upstream = mosquitto("apart-upstream");
-    let (a, b) = (node("apart-a", &upstream), node("apart-b", &upstream));
-    let mut scene = Scene::default();
-    scene.consumer(&b);
-    scene.consumer(&b);
-    let mut listener = a.client(Version::V311);
-    listener.subscribe("$tide/v1/node/apart-b", 0);
-    listener.wait_for("two consumers", |packet| match packet {
-        Packet::Publish(publish) => {
-            String::from_utf8_lossy(&publish.payload).contains(r#""consumers":2"#).then_some(())
-        }
-        _ => None,
-    });
-    (0..4).for_each(|_| scene.publisher(&a));
-    wait_for(&a, "consumers elsewhere", |told| told["consumers"] == 2 && told["phase"] != "idle");
-    wait_for(&b, "publishers elsewhere", |told| told["publishers_elsewhere"] == 4);
-    expect_near(&[&a], 2.0 * PACE);
+    wait_for(a, "the share of the silent node is given back", |told| told["publishers_elsewhere"] == 0);
+    wait_for(a, "all of it", |told| share(told).is_some_and(|rate| rate > 1.7 * PACE / 3.0));
 }
 
 /// Nonsense on the topics of nodes is counted and changes nothing.

@@ -72,7 +72,7 @@ struct RunArgs {
     /// A broker that runs already; without it one is started
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "broker")]
     target: Option<String>,
-    /// The broker to start: tidegate, mosquitto, nats, rumqttd; unless given the scenario's, or tidegate
+    /// The broker to start: tidegate, tidegate+mosquitto, mosquitto, nats, rumqttd; unless given the scenario's, or tidegate
     #[arg(long, value_name = "NAME")]
     broker: Option<String>,
     /// The target's process, to see what it uses

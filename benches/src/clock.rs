@@ -34,6 +34,8 @@ struct Waits {
     /// By time, and by the order of asking.
     all: BTreeMap<Key, Waker>,
     asked: u64,
+    /// When the thread will look again by itself; 0 while it is awake.
+    until: Nanos,
     closed: bool,
 }
 
@@ -78,12 +80,13 @@ impl Clock {
 
     fn wake_at(&self, due: Nanos, waker: Waker) -> Key {
         let mut waits = self.shared.waits.lock();
-        let first = waits.all.first_key_value().is_none_or(|((next, _), _)| due < *next);
+        // A device that hears something waits anew for the same time: that is no reason to wake the thread.
+        let sooner = due < waits.until;
         waits.asked += 1;
         let key = (due, waits.asked);
         waits.all.insert(key, waker);
         drop(waits);
-        if first {
+        if sooner {
             self.shared.changed.notify_one();
         }
         key
@@ -146,10 +149,15 @@ fn wake(start: Instant, shared: &Shared) {
         }
         match waits.all.first_key_value().map(|((time, _), _)| *time) {
             Some(next) => {
+                waits.until = next;
                 shared.changed.wait_until(&mut waits, start + Duration::from_nanos(next));
             }
-            None => shared.changed.wait(&mut waits),
+            None => {
+                waits.until = Nanos::MAX;
+                shared.changed.wait(&mut waits);
+            }
         }
+        waits.until = 0;
     }
 }
 

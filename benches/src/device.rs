@@ -309,10 +309,11 @@ impl Device {
     }
 
     fn has_room(&self, link: &Link) -> bool {
-        if self.settings.qos == 0 {
-            link.output.is_empty()
-        } else {
-            self.window.has_room() && link.output.len() < BATCH
+        let written = link.output.is_empty();
+        match self.settings.qos {
+            0 => written,
+            _ if self.settings.batch.is_some() => self.window.has_room() && written,
+            _ => self.window.has_room() && link.output.len() < BATCH,
         }
     }
 }

@@ -25,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub enum Kind {
     /// This project's gateway.
     Tidegate,
+    /// The gateway in proxy mode, with Mosquitto behind it.
+    BeforeMosquitto,
     /// Eclipse Mosquitto.
     Mosquitto,
     /// NATS with its MQTT listener.
@@ -37,7 +39,9 @@ pub enum Kind {
 #[derive(Debug, thiserror::Error)]
 pub enum PeerError {
     /// There is no such broker.
-    #[error("there is no broker {0:?}: it must be one of tidegate, mosquitto, nats, rumqttd")]
+    #[error(
+        "there is no broker {0:?}: it must be one of tidegate, tidegate+mosquitto, mosquitto, nats, rumqttd"
+    )]
     Unknown(String),
     /// It is not installed.
     #[error("{name} is not installed: {remedy}")]
@@ -81,12 +85,14 @@ pub struct Peer {
     address: SocketAddr,
     child: Child,
     folder: TempDir,
+    /// The broker behind a proxy.
+    behind: Option<Box<Peer>>,
 }
 
 impl Kind {
     /// By its name.
     pub fn named(name: &str) -> Result<Self, PeerError> {
-        let all = [Self::Tidegate, Self::Mosquitto, Self::Nats, Self::Rumqttd];
+        let all = [Self::Tidegate, Self::BeforeMosquitto, Self::Mosquitto, Self::Nats, Self::Rumqttd];
         all.into_iter().find(|kind| kind.name() == name).ok_or_else(|| PeerError::Unknown(name.to_owned()))
     }
 
@@ -94,17 +100,23 @@ impl Kind {
     pub fn name(self) -> &'static str {
         match self {
             Self::Tidegate => "tidegate",
+            Self::BeforeMosquitto => "tidegate+mosquitto",
             Self::Mosquitto => "mosquitto",
             Self::Nats => "nats",
             Self::Rumqttd => "rumqttd",
         }
     }
 
+    /// Whether it is this project's gateway, alone or before another broker.
+    pub fn is_gateway(self) -> bool {
+        matches!(self, Self::Tidegate | Self::BeforeMosquitto)
+    }
+
     /// The program that is run; an error says how to get it.
     pub fn program(self) -> Result<PathBuf, PeerError> {
         let missing = |remedy: &str| PeerError::NotInstalled { name: self.name(), remedy: remedy.to_owned() };
         match self {
-            Self::Tidegate => tidegate().ok_or_else(|| {
+            Self::Tidegate | Self::BeforeMosquitto => tidegate().ok_or_else(|| {
                 missing(
                     "build it with `cargo build --release -p tidegate`, or name it with TIDEGATE=/path/to/tidegate",
                 )
@@ -139,10 +151,17 @@ impl Kind {
         let folder = TempDir::with_prefix("tidegate-bench-").map_err(system)?;
         let port = free_port().map_err(system)?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let prepared = configuration::prepare(self, scenario, folder.path(), port).map_err(system)?;
+        let behind = match self {
+            Self::BeforeMosquitto => Some(Box::new(Peer::behind().await?)),
+            _ => None,
+        };
+        let upstream = behind.as_ref().map(|peer| peer.address);
+        let prepared =
+            configuration::prepare(self, scenario, folder.path(), port, upstream).map_err(system)?;
         let child = spawn(&program, &prepared.arguments, folder.path()).map_err(system)?;
         let version = self.version(&program).await;
-        let mut peer = Peer { kind: self, program, arguments: prepared.arguments, address, child, folder };
+        let arguments = prepared.arguments;
+        let mut peer = Peer { kind: self, program, arguments, address, child, folder, behind };
         peer.wait_until_ready().await?;
         let broker = Broker {
             name: self.name().to_owned(),
@@ -167,7 +186,7 @@ impl Kind {
         let argument = match self {
             Self::Rumqttd => return rumqttd::VERSION.to_owned(),
             Self::Mosquitto => "-h",
-            Self::Tidegate | Self::Nats => "--version",
+            Self::Tidegate | Self::BeforeMosquitto | Self::Nats => "--version",
         };
         let said = Command::new(program).arg(argument).stdin(Stdio::null()).kill_on_drop(true).output();
         let Ok(Ok(said)) = tokio::time::timeout(Duration::from_secs(5), said).await else {
@@ -185,6 +204,23 @@ impl Peer {
         self.child.id().unwrap_or(0)
     }
 
+    /// The Mosquitto behind a proxy, as it is configured unless somebody changes it.
+    async fn behind() -> Result<Self, PeerError> {
+        let kind = Kind::Mosquitto;
+        let program = kind.program()?;
+        let system = |source| PeerError::System { name: kind.name(), source };
+        let folder = TempDir::with_prefix("tidegate-bench-").map_err(system)?;
+        let port = free_port().map_err(system)?;
+        let file = folder.path().join("broker.conf");
+        std::fs::write(&file, configuration::behind(port)).map_err(system)?;
+        let arguments = vec!["-c".to_owned(), file.display().to_string()];
+        let child = spawn(&program, &arguments, folder.path()).map_err(system)?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let mut peer = Self { kind, program, arguments, address, child, folder, behind: None };
+        peer.wait_until_ready().await?;
+        Ok(peer)
+    }
+
     /// Kills it and starts it again, with the same configuration on the same port.
     pub async fn restart(&mut self) -> Result<(), PeerError> {
         let system = |source| PeerError::System { name: self.kind.name(), source };
@@ -196,6 +232,9 @@ impl Peer {
     /// Ends it and waits until it has ended.
     pub async fn stop(mut self) {
         let _ = self.child.kill().await;
+        if let Some(mut behind) = self.behind {
+            let _ = behind.child.kill().await;
+        }
     }
 
     async fn wait_until_ready(&mut self) -> Result<(), PeerError> {

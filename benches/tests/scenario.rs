@@ -117,6 +117,7 @@ fn sizes_without_bounds_are_refused() {
         ("# consumers", "schedule = [[0.0, 3.0]]".to_owned(), "schedule"),
         ("# consumers", format!("speed = [{many}]"), "speed"),
         ("# class", "fair_with = \"nobody\"".to_owned(), "fair_with"),
+        ("# class", "batch = 0".to_owned(), "batch"),
         ("# more", "broker = { kind = \"hivemq\" }".to_owned(), "broker.kind"),
         ("# more", "expect = { \"class.nobody.p99\" = [0, 1] }".to_owned(), "class.nobody.p99"),
         ("# consumers", "[variant.base]\nseed = 2".to_owned(), "base"),

@@ -58,9 +58,12 @@
 //! | the connection breaks | it is made again, after a random time of a window that grows; the session goes on, or what was not acknowledged is sent again |
 //! | the network is gone for long | [`Publisher::offer`] goes on without waiting; buffers have bounds, and what does not fit is counted |
 //! | the broker says "use another server" (0x9C, 0x9D) or `move` | the client goes there, by the same transport; home again when nobody is there |
+//! | the network takes nothing any more, not even a ping | it is noticed within the keep-alive and five seconds, and the connection made again |
+//! | the broker sends again what it did not hear of, in a session that goes on | it is handed on once, and acknowledged again |
 //! | a notification is lost | the next number shows it, or the next check does; what was missing is fetched and handed on before what came after it |
 //! | messages of two publishers under one topic overtake each other | they are put in order; a gap is asked about after 100 ms |
 //! | a filter is that of a shared group | its updates are handed on as they come, and never asked for: other members get the rest |
+//! | there are more topics than [`SubscriberBuilder::most_topics`] | those beyond are handed on as they come, and are not asked for |
 //! | it can't be fetched any more | the next update says how many are lost |
 //! | the gateway answers checks slowly, or asks for fewer | the subscriber backs off at random, and keeps to the rate that it is told |
 //! | the program does not take its updates | they are not acknowledged, and the broker stops sending: the gateway sees the queue grow, and tells the publishers |
@@ -82,6 +85,10 @@
 //! MQTT 5 is the default. With [`Version::V311`] rates come by their topics only, nothing is ever refused, and updates
 //! don't carry their number: what an answer brings is compared with the payloads that came, so that an update that was
 //! missing is fetched only when no later one came before the check.
+//!
+//! Fetching needs the plugin `check` on the gateway, which is not on by default: `plugins = ["access", "overload", "gate",
+//! "check"]`. Without it a subscriber still delivers what comes by itself, and [`SubscriberStats`] counts
+//! checks that nobody answered.
 
 mod aggregate;
 mod clock;

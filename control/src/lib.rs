@@ -22,5 +22,6 @@ pub mod pacing;
 pub mod random;
 pub mod spread;
 pub mod time;
+pub mod topic;
 
 pub use invalid::Invalid;

@@ -10,33 +10,41 @@ use super::message::Parts;
 use super::queue::Stated;
 use super::topic;
 use super::tree::{Subscription, Target};
-use crate::ledger::Measured;
+use crate::ledger::{Measured, name};
 use crate::wire::{QoS, correlation_data};
 
 impl Measured for Subscription {
     fn measure(&self, now: Moment) -> Option<QueueReport> {
-        let (id, owner, group, qos, in_flight, consumers, stated) = match &self.target {
+        let mut filter = Arc::clone(&self.filter);
+        let (id, name, group, qos, in_flight, consumers, stated) = match &self.target {
             Target::Session(session) => {
                 let state = session.state.lock();
                 let (in_flight, qos) = (state.inflight.len() as u64, state.highest_qos());
+                // messages of the gateway itself may have come first
+                if let Some(own) = filter.starts_with('$').then(|| state.first_filter()).flatten() {
+                    filter = own;
+                }
                 drop(state);
                 let connected = u32::from(session.queue.is_connected());
                 let stated = session.queue.statement(now, connected, in_flight);
-                (session.number, &*session.client_id, None, qos, in_flight, connected, stated)
+                let name = name::of_client(&session.client_id, &filter);
+                (session.number, name, None, qos, in_flight, connected, stated)
             }
             Target::Group(group) => {
                 let (consumers, in_flight, qos) = group.at_work();
-                let name = topic::split_share(&group.path).ok().flatten().map_or("", |(name, _)| name);
+                let members =
+                    topic::split_share(&group.path).ok().flatten().map_or("", |(members, _)| members);
                 let stated = group.queue.statement(now, consumers, in_flight);
-                (group.number, name, Some(name.into()), qos, in_flight, consumers, stated)
+                let name = name::of_group(members, &filter);
+                (group.number, name, Some(members.into()), qos, in_flight, consumers, stated)
             }
         };
-        let Stated { statement, waiting, age, held } = stated?;
+        let Stated { statement, waiting, age, held, never_holds } = stated?;
         Some(QueueReport {
             id,
-            name: format!("{owner}:{}", self.filter).into(),
+            name,
             group,
-            filter: Arc::clone(&self.filter),
+            filter,
             qos: qos as u8,
             consumers,
             reading: statement.reading,
@@ -49,6 +57,7 @@ impl Measured for Subscription {
             delays: statement.delays,
             feeders: statement.feeders,
             held,
+            never_holds,
             elsewhere: None,
         })
     }
@@ -76,12 +85,18 @@ impl Host for Broker {
         self.publish_for_plugin(parts);
     }
 
-    fn respond(&self, topic: &str, payload: &[u8], correlation: &[u8]) {
+    fn respond(&self, topic: &str, payload: &[u8], correlation: Option<&[u8]>) -> bool {
+        if self.own.crowded() {
+            return false;
+        }
         let mut properties = Vec::new();
-        correlation_data(&mut properties, correlation);
+        if let Some(data) = correlation {
+            correlation_data(&mut properties, data);
+        }
         let (properties, qos) = (&*properties, QoS::AtMostOnce);
         let parts = Parts { topic, properties, payload, qos, retain: false, ordinal: 0, expires: 0 };
-        self.publish_for_plugin(parts);
+        self.publish_own(0, parts);
+        true
     }
 
     fn subscribers(&self, topic: &str) -> usize {
@@ -119,7 +134,10 @@ mod tests {
         broker.publish("control/state", b"newest", true);
         assert_eq!(broker.stats.own_left_out.get() as usize, left_out + 1);
         assert_eq!(broker.levels().retained, 1);
+        assert!(!broker.respond("control/answer", b"x", None), "it is not lost: whoever answers tries again");
+        assert_eq!(broker.stats.own_left_out.get() as usize, left_out + 1);
         broker.own.room().await;
+        assert!(broker.respond("control/answer", b"x", Some(b"1")));
         broker.publish("control/much", b"x", false);
         assert_eq!(broker.stats.own_left_out.get() as usize, left_out + 1);
     }

@@ -154,6 +154,15 @@ impl State {
         }
     }
 
+    /// The filter that it has subscribed to for the longest time, of those that are not of the gateway's own topics.
+    pub fn first_filter(&self) -> Option<Arc<str>> {
+        let own = |one: &&Arc<Subscription>| {
+            matches!(one.target, Target::Session(_)) && !one.filter.starts_with('$')
+        };
+        let first = self.subscriptions.values().filter(own).min_by_key(|one| one.since);
+        first.map(|one| Arc::clone(&one.filter))
+    }
+
     /// Counts a subscription that is new (or one less when it is gone).
     pub fn count(&mut self, subscription: &Subscription, gone: bool) {
         let change = |count: &mut usize| *count = if gone { count.saturating_sub(1) } else { *count + 1 };
@@ -233,19 +242,23 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_highest_qos_of_what_is_subscribed_to() {
-        let session = Arc::new(Session::new(1, "client".into()));
-        let subscription = |qos| Subscription {
-            target: Target::Session(Arc::clone(&session)),
-            filter: "a".into(),
+    fn subscription(session: &Arc<Session>, filter: &str, qos: QoS, since: u64) -> Subscription {
+        Subscription {
+            target: Target::Session(Arc::clone(session)),
+            filter: filter.into(),
             qos,
             no_local: false,
             retain_as_published: false,
-            since: 1,
+            since,
             extra: None,
             policy: HoldPolicy::Never,
-        };
+        }
+    }
+
+    #[test]
+    fn the_highest_qos_of_what_is_subscribed_to() {
+        let session = Arc::new(Session::new(1, "client".into()));
+        let subscription = |qos| subscription(&session, "a", qos, 1);
         let mut state = State::default();
         let orders = [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce];
         for qos in orders {
@@ -256,6 +269,18 @@ mod tests {
             assert_eq!(state.highest_qos(), qos);
             state.count(&subscription(qos), true);
         }
+    }
+
+    #[test]
+    fn a_queue_is_not_called_after_topics_of_the_gateway() {
+        let session = Arc::new(Session::new(1, "client".into()));
+        let mut state = State::default();
+        assert_eq!(state.first_filter(), None);
+        for (since, filter) in [(1, "$SYS/#"), (3, "late/#"), (2, "data/#")] {
+            let one = subscription(&session, filter, QoS::AtLeastOnce, since);
+            state.subscriptions.insert(filter.into(), Arc::new(one));
+        }
+        assert_eq!(state.first_filter().as_deref(), Some("data/#"));
     }
 
     #[test]

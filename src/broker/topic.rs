@@ -1,53 +1,6 @@
 //! Topic names and filters: what is valid, what matches.
 
-/// Whether a filter matches a topic. `$` topics are not matched by a wildcard in the first level.
-pub fn matches(filter: &str, topic: &str) -> bool {
-    if topic.starts_with('$') && (filter.starts_with('+') || filter.starts_with('#')) {
-        return false;
-    }
-    let mut filters = filter.split('/');
-    let mut levels = topic.split('/');
-    loop {
-        match (filters.next(), levels.next()) {
-            (Some("#"), _) | (None, None) => return true,
-            (Some("+"), Some(_)) => {}
-            (Some(wanted), Some(level)) if wanted == level => {}
-            _ => return false,
-        }
-    }
-}
-
-/// Whether a filter is well formed: `#` only as the last level, `+` only as a whole level, not empty.
-pub fn valid_filter(filter: &str) -> bool {
-    if filter.is_empty() || filter.len() > usize::from(u16::MAX) {
-        return false;
-    }
-    let mut levels = filter.split('/').peekable();
-    while let Some(level) = levels.next() {
-        let sound = match level {
-            "#" => levels.peek().is_none(),
-            "+" => true,
-            other => !other.contains(['#', '+']),
-        };
-        if !sound {
-            return false;
-        }
-    }
-    true
-}
-
-/// Splits `$share/group/filter`. `Ok(None)` when it is not shared, `Err` when it is shared but malformed.
-pub fn split_share(path: &str) -> Result<Option<(&str, &str)>, ()> {
-    let Some(rest) = path.strip_prefix("$share/") else {
-        return if path == "$share" { Err(()) } else { Ok(None) };
-    };
-    match rest.split_once('/') {
-        Some((group, filter)) if !group.is_empty() && !group.contains(['+', '#']) && !filter.is_empty() => {
-            Ok(Some((group, filter)))
-        }
-        _ => Err(()),
-    }
-}
+pub use tidegate_control::topic::{is_filter as valid_filter, matches, split_share};
 
 /// Levels of a filter. Each may cost a node of the topic tree, which is a hundred times as large as a `/`.
 const MAX_LEVELS: usize = 200;
@@ -90,48 +43,6 @@ pub fn glob(pattern: &str, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn wildcards_match_as_the_specification_says() {
-        for (filter, topic, expected) in [
-            ("sport/tennis/player1/#", "sport/tennis/player1", true),
-            ("sport/tennis/player1/#", "sport/tennis/player1/score/wimbledon", true),
-            ("#", "a/b", true),
-            ("#", "$SYS/x", false),
-            ("+/x", "$SYS/x", false),
-            ("$SYS/#", "$SYS/x", true),
-            ("sport/+", "sport", false),
-            ("sport/+", "sport/", true),
-            ("+/+", "/finance", true),
-            ("/+", "/finance", true),
-            ("+", "/finance", false),
-            ("a/+/c", "a/b/c", true),
-            ("a/+/c", "a/b/d", false),
-            ("a/b", "a/b/c", false),
-            ("a/b/c", "a/b", false),
-        ] {
-            assert_eq!(matches(filter, topic), expected, "{filter} {topic}");
-        }
-    }
-
-    #[test]
-    fn filters_are_checked() {
-        for good in ["#", "+", "a/#", "+/a/#", "/", "a//b", "$SYS/#"] {
-            assert!(valid_filter(good), "{good}");
-        }
-        for bad in ["", "a#", "#/a", "a/#/b", "a+", "+a/b", "a/b+"] {
-            assert!(!valid_filter(bad), "{bad}");
-        }
-    }
-
-    #[test]
-    fn shares_are_split() {
-        assert_eq!(split_share("$share/g/a/b"), Ok(Some(("g", "a/b"))));
-        assert_eq!(split_share("a/b"), Ok(None));
-        for bad in ["$share", "$share/", "$share/g", "$share//a", "$share/g+/a", "$share/g/"] {
-            assert_eq!(split_share(bad), Err(()), "{bad}");
-        }
-    }
 
     #[test]
     fn globs() {

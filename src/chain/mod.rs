@@ -131,6 +131,11 @@ impl Hooks {
         self.first(|hook| hook.on_publish(publish))
     }
 
+    /// Asks about the client's will.
+    pub fn on_will(&mut self, will: &Publish<'_>) -> Verdict {
+        self.first(|hook| hook.on_will(will))
+    }
+
     /// Asks what the client is for a topic: the highest of the answers.
     pub fn standing(&mut self, topic: &str) -> Standing {
         self.hooks.iter_mut().map(|(_, hook)| hook.standing(topic)).max().unwrap_or_default()

@@ -35,6 +35,14 @@ pub(super) fn warnings(settings: &Settings) -> Vec<String> {
             join(&admin)
         ));
     }
+    let on = |plugin: &str| settings.plugins.iter().any(|name| name == plugin);
+    if on("gate") && !on("overload") {
+        warnings.push(
+            "the plugin \"gate\" does nothing, since without \"overload\" nobody has a rate that it could hold \
+             publishers to: add \"overload\" to plugins, or leave \"gate\" out"
+                .into(),
+        );
+    }
     warnings
 }
 

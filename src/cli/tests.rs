@@ -131,6 +131,14 @@ mod telling {
     }
 
     #[test]
+    fn a_gate_without_rates_gets_a_warning() {
+        let found = warnings(&["plugins=[\"access\",\"gate\"]"]);
+        assert!(found.len() == 1 && found[0].contains("add \"overload\" to plugins"), "{found:?}");
+        assert!(warnings(&["plugins=[\"access\",\"overload\"]"]).is_empty());
+        assert!(warnings(&["plugins=[\"overload\",\"gate\"]"]).is_empty());
+    }
+
+    #[test]
     fn an_open_admin_endpoint_gets_a_warning() {
         assert!(
             warnings(&["admin.listen=0.0.0.0:9464"])[0].starts_with("the admin endpoint on 0.0.0.0:9464")

@@ -35,6 +35,7 @@ pub(super) fn check(figment: &Figment, settings: &Settings) -> Vec<Problem> {
     checks.files(settings);
     checks.holds(settings);
     checks.overload(settings);
+    checks.sources(settings);
     checks.log(settings);
     checks.problems
 }
@@ -142,6 +143,11 @@ impl Checks<'_> {
             "proxy.node.id",
             "must be a name of 1 to 64 letters, digits, `-` and `_`, or empty",
         );
+        self.refuse_if(
+            !proxy.node.id.is_empty() && settings.plugins.iter().any(|name| name == "check"),
+            "proxy.node.id",
+            "nodes would number the same topics each for itself, and subscribers take messages for repeated ones: leave \"check\" out of plugins",
+        );
         self.within("proxy.node.interval_ms", proxy.node.interval_ms, 20, 10_000);
         self.within("proxy.node.ttl_ms", proxy.node.ttl_ms, proxy.node.interval_ms.saturating_mul(2), 60_000);
         self.refuse_if(
@@ -213,6 +219,12 @@ impl Checks<'_> {
             "plugins",
             "\"access\" is missing, so that access.anonymous, access.users and access.rules would not count",
         );
+        let place = |plugin: &str| settings.plugins.iter().position(|name| name == plugin);
+        self.refuse_if(
+            matches!((place("gate"), place("overload")), (Some(gate), Some(overload)) if gate < overload),
+            "plugins",
+            "\"gate\" must come after \"overload\", which says of each message whether it is exempt",
+        );
     }
 
     fn gate(&mut self, gate: &GateSettings) {
@@ -225,7 +237,7 @@ impl Checks<'_> {
     }
 
     fn active_checks(&mut self, check: &CheckSettings, max_packet: u32) {
-        if let Some(filter) = check.track.iter().find(|filter| !tidegate_check::is_filter(filter)) {
+        if let Some(filter) = check.track.iter().find(|filter| !tidegate_control::topic::is_filter(filter)) {
             self.refuse("check.track", format!("{filter:?} is not a topic filter"));
         }
         self.within("check.max_topics", check.max_topics as u64, 1, 100_000_000);
@@ -285,6 +297,25 @@ impl Checks<'_> {
             && self.problems.iter().all(|problem| problem.key != key)
         {
             self.refuse(&key, error.to_string());
+        }
+    }
+
+    fn sources(&mut self, settings: &Settings) {
+        let sources = &settings.overload.source;
+        self.refuse_if(
+            settings.mode != Mode::Proxy && !sources.is_empty(),
+            "overload.source",
+            "would not count: only mode = \"proxy\" has a broker behind it to ask",
+        );
+        for (index, source) in sources.iter().enumerate() {
+            let key = |name: &str| format!("overload.source.{index}.{name}");
+            self.refuse_if(
+                source.place().is_none(),
+                &key("url"),
+                "must be http://, a host and a port, such as \"http://127.0.0.1:15672\"",
+            );
+            self.within(&key("interval_ms"), source.interval_ms, 100, 60_000);
+            self.within(&key("timeout_ms"), source.timeout_ms, 10, 60_000);
         }
     }
 

@@ -15,6 +15,7 @@ mod overload;
 mod plugins;
 mod proxy;
 mod settings;
+mod source;
 #[cfg(test)]
 mod tests;
 
@@ -27,3 +28,4 @@ pub use settings::{
     AccessSettings, AdminSettings, Hold, ListenSettings, LogFormat, LogSettings, Mode, OverloadAlgorithm,
     OverloadSettings, PublisherClass, QueueChoice, QueueSettings, SessionSettings, Settings, TlsSettings,
 };
+pub use source::{SourceKind, SourceSettings};

@@ -1,9 +1,9 @@
 //! The settings of the overload plugin, as the plugin takes them.
 
 use tidegate_control::time::Span;
-use tidegate_overload::{Algorithm, ClassConfig, Consumer, OverloadConfig, QueueRule};
+use tidegate_overload::{Algorithm, ClassConfig, OverloadConfig, QueueRule};
 
-use super::{CouplingPolicy, Hold, OverloadAlgorithm, PublisherClass, QueueChoice, Settings};
+use super::{CouplingPolicy, OverloadAlgorithm, PublisherClass, QueueChoice, Settings};
 
 impl From<&Settings> for OverloadConfig {
     fn from(settings: &Settings) -> Self {
@@ -22,7 +22,6 @@ impl From<&Settings> for OverloadConfig {
             ttl: Span::from_millis(overload.ttl_ms),
             protect: overload.protect.iter().map(rule).collect(),
             ignore: overload.ignore.iter().map(rule).collect(),
-            never_hold: queue.never_hold.iter().map(consumer).collect(),
             progress_timeout: Span::from_secs(queue.progress_timeout),
             needs_saturation: settings.autoscale.coupling == CouplingPolicy::StateAware
                 && settings.plugins.iter().any(|name| name == "autoscale"),
@@ -56,8 +55,4 @@ fn rule(choice: &QueueChoice) -> QueueRule {
         min_qos: choice.min_qos,
         target_delay: choice.target_delay_ms.map(Span::from_millis),
     }
-}
-
-fn consumer(hold: &Hold) -> Consumer {
-    Consumer { user: hold.user.clone(), client: hold.client.clone(), filter: hold.filter.clone() }
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::plugins::{AutoscaleSettings, CheckSettings, GateSettings};
 use super::proxy::ProxySettings;
+use super::source::SourceSettings;
 
 /// All that can be configured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -299,6 +300,8 @@ pub struct OverloadSettings {
     pub protect: Vec<QueueChoice>,
     /// Queues that are not protected.
     pub ignore: Vec<QueueChoice>,
+    /// Who is asked for exact lengths of queues, in proxy mode.
+    pub source: Vec<SourceSettings>,
 }
 
 impl Default for OverloadSettings {
@@ -314,6 +317,7 @@ impl Default for OverloadSettings {
             classes: Vec::new(),
             protect: Vec::new(),
             ignore: Vec::new(),
+            source: Vec::new(),
         }
     }
 }

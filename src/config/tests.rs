@@ -291,6 +291,18 @@ mod refusals {
             "overload.classes=[{ name = \"a\", clent = \"x*\" }]",
             "overload.classes.0.clent = \"x*\": unknown key; did you mean client?",
         ),
+        (
+            "overload.source=[{ kind = \"rabbitmq\", url = \"http://a:1\" }]",
+            "would not count: only mode = \"proxy\" has a broker behind it to ask",
+        ),
+        (
+            "overload.source=[{ kind = \"nats\", url = \"nats:8222\" }]",
+            "must be http://, a host and a port, such as \"http://127.0.0.1:15672\"",
+        ),
+        (
+            "overload.source=[{ kind = \"nats\", url = \"http://a:1\", interval_ms = 1 }]",
+            "must be at least 100",
+        ),
         ("overload.protect=[{ min_qos = 3 }]", "overload.protect.0.min_qos = 3: must be 0, 1 or 2"),
         (
             "plugins=[\"overlod\"]",
@@ -311,6 +323,7 @@ mod refusals {
         ("access.users=/nowhere/users", "cannot use the file /nowhere/users: No such file"),
         ("access.rules=src", "src is not a file"),
         ("plugins=[\"gaet\"]", "did you mean \"gate\"?"),
+        ("plugins=[\"gate\",\"overload\"]", "must come after \"overload\""),
         ("gate.excess=refsue", "must be \"delay\" or \"refuse\" or \"close\"; did you mean \"refuse\"?"),
         ("gate.qos0=keep", "= \"keep\": must be \"wait\" or \"drop\""),
         ("gate.slack=nan", "gate.slack = NaN: must be a number from 0 to 10"),

@@ -98,7 +98,7 @@ impl Gate {
         let mut place = self.place.lock();
         place.lines.push(Arc::clone(line));
         if place.in_line {
-            line.join(self.number);
+            line.join(self.number, self.publisher.share());
         }
     }
 
@@ -107,7 +107,7 @@ impl Gate {
         let mut place = self.place.lock();
         if !place.in_line && !place.lines.is_empty() {
             place.in_line = true;
-            place.lines.iter().for_each(|line| line.join(self.number));
+            place.lines.iter().for_each(|line| line.join(self.number, self.publisher.share()));
         }
     }
 

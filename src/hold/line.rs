@@ -3,7 +3,7 @@
 //! Thousands of publishers that are let go at the same moment would be the next flood. So a slow consumer's queue lets
 //! them go one after the other, as it has room for what they send.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -16,22 +16,47 @@ pub struct Line(Mutex<Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {
-    order: VecDeque<u64>,
+    /// Numbers and weights, by the virtual time at which it is somebody's turn, and then as they came.
+    order: BTreeMap<(u64, u64), (u64, u64)>,
+    /// Those virtual times, as they came: while it is nobody's turn yet, who came first goes.
+    came: BTreeMap<u64, u64>,
     standing: HashSet<u64>,
+    /// The virtual time: each turn moves it on by a share of a round, so that all who stand in line now have had theirs
+    /// when a round is over.
+    now: u64,
+    /// What all of them weigh.
+    weight: u64,
+    joined: u64,
 }
 
+/// The virtual time between two turns of a publisher of weight 1.
+const ROUND: u64 = 1 << 32;
+
 impl Line {
-    /// Goes to the end, unless it stands in line already.
-    pub fn join(&self, number: u64) {
+    /// Goes to the end, unless it stands in line already. The end is nearer for those who weigh more: they have their turn
+    /// so many times as often.
+    pub fn join(&self, number: u64, weight: u32) {
         let mut waiting = self.0.lock();
         if waiting.standing.insert(number) {
-            waiting.order.push_back(number);
+            let weight = u64::from(weight.max(1));
+            waiting.joined += 1;
+            waiting.weight += weight;
+            let (turn, joined) = (waiting.now + ROUND / weight, waiting.joined);
+            waiting.order.insert((turn, joined), (number, weight));
+            waiting.came.insert(joined, turn);
         }
     }
 
     fn next(&self) -> Option<u64> {
         let mut waiting = self.0.lock();
-        let number = waiting.order.pop_front()?;
+        let due =
+            waiting.order.first_key_value().map(|(place, _)| *place).filter(|(turn, _)| *turn <= waiting.now);
+        let first = || waiting.came.first_key_value().map(|(joined, turn)| (*turn, *joined));
+        let place = due.or_else(first)?;
+        let (number, weight) = waiting.order.remove(&place)?;
+        waiting.came.remove(&place.1);
+        waiting.now += ROUND / waiting.weight.max(1);
+        waiting.weight -= weight;
         waiting.standing.remove(&number);
         Some(number)
     }
@@ -42,8 +67,10 @@ impl Line {
 
     fn retain(&self, stays: impl Fn(u64) -> bool) {
         let mut waiting = self.0.lock();
-        waiting.order.retain(|number| stays(*number));
+        waiting.order.retain(|_, (number, _)| stays(*number));
         waiting.standing.retain(|number| stays(*number));
+        waiting.came = waiting.order.keys().map(|(turn, joined)| (*joined, *turn)).collect();
+        waiting.weight = waiting.order.values().map(|(_, weight)| weight).sum();
     }
 }
 
@@ -128,7 +155,7 @@ impl HeldGates {
     pub fn grant_all(&self, messages: usize) {
         let each = messages / self.lasting.len().max(1);
         let grant = u32::try_from(each).unwrap_or(u32::MAX).max(1);
-        self.lasting.values().for_each(|gate| gate.grant(share(gate, grant)));
+        self.lasting.values().for_each(|gate| gate.grant(grant.saturating_mul(gate.publisher.share())));
     }
 
     /// Forgets those who have left.
@@ -156,16 +183,18 @@ impl HeldGates {
         }
         let Some(gates) = held else { return Released::default() };
         let waiting = gates.waiting();
-        // a slow consumer, for which what they all send at once may be too much
-        if room.late || room.in_time < room.full && waiting > 0 {
-            let free = (room.in_time / 2).saturating_sub(room.fresh + *granted);
+        // what they all send at once may be too much for a slow consumer, or more than is kept for it
+        let bounded = room.in_time < room.full || room.strict;
+        let in_time = room.in_time.min(room.full);
+        if room.late || bounded && waiting > 0 {
+            let free = (in_time / 2).max(1).saturating_sub(room.fresh + *granted);
             let grant = u32::try_from(free / waiting.max(1)).unwrap_or(u32::MAX).max(1);
             let turns = (!room.late && free > 0).then(|| gates.take_turns(free, grant));
             *granted += turns.as_ref().map_or(0, Turns::messages);
             return Released::some(gates.take_exempt(), turns);
         }
-        if room.in_time < room.full {
-            gates.grant_all(room.in_time.saturating_sub(room.fresh));
+        if bounded {
+            gates.grant_all(in_time.saturating_sub(room.fresh));
         }
         *granted = 0;
         Released::all(held.take())
@@ -193,11 +222,8 @@ pub struct Room {
     pub full: usize,
     /// It is so late that nobody gets a turn.
     pub late: bool,
-}
-
-/// What one may send where one of weight 1 may send so much.
-fn share(gate: &Gate, grant: u32) -> u32 {
-    grant.saturating_mul(gate.publisher.share())
+    /// What comes when it is full may be thrown away.
+    pub strict: bool,
 }
 
 /// Those whose turn it is.
@@ -212,7 +238,7 @@ pub struct Turns {
 impl Turns {
     /// Messages that they may send at once.
     pub fn messages(&self) -> usize {
-        self.gates.iter().map(|gate| share(gate, self.grant) as usize).sum()
+        self.gates.len() * self.grant as usize
     }
 }
 
@@ -242,10 +268,51 @@ impl Released {
         for turns in self.turns.into_iter().flatten() {
             for gate in turns.gates {
                 if turns.grant > 0 {
-                    gate.grant(share(&gate, turns.grant));
+                    gate.grant(turns.grant);
                 }
                 gate.release(&turns.line);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+
+    /// Who weighs four times as much has its turn four times as often, however many others there are, also when it takes a
+    /// while to come back.
+    #[test]
+    fn turns_come_by_weight() {
+        let line = Line::default();
+        let weight = |number: u64| if number <= 10 { 4 } else { 1 };
+        (1..=500).for_each(|number| line.join(number, weight(number)));
+        let (mut turns, mut away) = (HashMap::<u64, u32>::new(), VecDeque::new());
+        for _ in 0..5_300 {
+            let number = line.next().unwrap_or_default();
+            *turns.entry(number).or_default() += 1;
+            away.push_back(number);
+            if away.len() > 20 {
+                let back = away.pop_front().unwrap_or_default();
+                line.join(back, weight(back));
+            }
+        }
+        let mean = |is_in: fn(&u64) -> bool| {
+            let counts: Vec<u32> =
+                turns.iter().filter(|(number, _)| is_in(number)).map(|(_, count)| *count).collect();
+            f64::from(counts.iter().sum::<u32>()) / counts.len() as f64
+        };
+        let times = mean(|number| *number <= 10) / mean(|number| *number > 10);
+        assert!((3.5..=4.1).contains(&times), "{times}");
+    }
+
+    #[test]
+    fn those_who_weigh_the_same_go_as_they_came() {
+        let line = Line::default();
+        [7, 3, 9, 3].iter().for_each(|number| line.join(*number, 2));
+        let order: Vec<u64> = std::iter::from_fn(|| line.next()).collect();
+        assert_eq!(order, [7, 3, 9]);
     }
 }

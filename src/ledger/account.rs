@@ -97,6 +97,11 @@ impl Account {
         self.last.dropped = self.last.dropped.wrapping_add(taken);
     }
 
+    /// Messages that are there.
+    pub fn depth(&self) -> u64 {
+        self.flow.depth()
+    }
+
     /// How long the oldest message is there.
     pub fn delay(&self, now: Moment) -> Span {
         self.flow.delay(now)

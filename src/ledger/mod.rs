@@ -6,6 +6,7 @@
 //! quiet for long.
 
 mod account;
+pub mod name;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -10,6 +10,8 @@ counters! {
     connected => "tidegate_upstream_connects_total",
     /// Attempts to reach an address of the upstream broker that failed.
     failed => "tidegate_upstream_failures_total",
+    /// Clients that the upstream broker itself refused.
+    refused => "tidegate_upstream_refused_total",
     /// Clients refused because no address of the upstream broker could be used.
     unavailable => "tidegate_upstream_unavailable_total",
     /// Connections that the upstream broker ended without a word.
@@ -28,6 +30,10 @@ counters! {
     changed => "tidegate_proxy_packets_changed_total",
     /// PINGREQs sent to the upstream broker in the name of held publishers.
     pings => "tidegate_proxy_pings_total",
+    /// Answers of sources that say how long queues are.
+    source_answers => "tidegate_source_answers_total",
+    /// Questions to sources that were not answered.
+    source_failures => "tidegate_source_failures_total",
     /// Messages in which this node said what it sees.
     node_told => "tidegate_node_messages_sent_total",
     /// Messages of other nodes that were taken in.
@@ -47,6 +53,8 @@ pub(super) struct Lines {
     pub(super) client: Limit,
     /// A publish or a subscription was refused.
     pub(super) refused: Limit,
+    /// The upstream refused a client.
+    pub(super) turned_away: Limit,
     /// The upstream could not be used.
     pub(super) upstream: Limit,
     /// The upstream ended a connection.
@@ -63,6 +71,7 @@ impl Lines {
         for (kind, limit) in [
             ("clients closed or refused", &self.client),
             ("refused publishes and subscriptions", &self.refused),
+            ("clients refused by the upstream", &self.turned_away),
             ("upstream not usable", &self.upstream),
             ("connections lost by the upstream", &self.lost),
             ("nonsense from the upstream", &self.nonsense),

@@ -16,6 +16,7 @@ pub(crate) mod node;
 mod pair;
 mod queue;
 mod session;
+mod source;
 mod upstreams;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -101,6 +102,7 @@ impl Proxy {
         proxy.chain.start(&host);
         proxy.start_housekeeping();
         Nodes::start(&proxy);
+        source::start(&proxy);
         Ok(proxy)
     }
 
@@ -152,15 +154,18 @@ impl Proxy {
     }
 
     fn start_housekeeping(self: &Arc<Self>) {
-        let proxy = Arc::downgrade(self);
-        tokio::spawn(async move {
-            while let Some(proxy) = proxy.upgrade() {
-                let interval = proxy.upstreams.interval();
-                proxy.upstreams.probe(&proxy.watch()).await;
-                drop(proxy);
-                tokio::time::sleep(interval).await;
-            }
-        });
+        // each by itself, so that one that does not answer keeps nobody from learning of the others
+        for address in 0..self.upstreams.len() {
+            let proxy = Arc::downgrade(self);
+            tokio::spawn(async move {
+                while let Some(proxy) = proxy.upgrade() {
+                    let interval = proxy.upstreams.interval();
+                    proxy.upstreams.probe(address, &proxy.watch()).await;
+                    drop(proxy);
+                    tokio::time::sleep(interval).await;
+                }
+            });
+        }
         let proxy = Arc::downgrade(self);
         tokio::spawn(async move {
             let mut second = tokio::time::interval(Duration::from_secs(1));

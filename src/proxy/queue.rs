@@ -4,8 +4,11 @@
 //! consumer, and depart when it acknowledges them or, with QoS 0, when its socket takes them. What does not come although
 //! the consumers have room for more was lost upstream.
 
+mod books;
 mod elsewhere;
 mod hold;
+mod idle;
+mod told;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -15,20 +18,24 @@ use tidegate_control::flow::Flow;
 use tidegate_control::time::{Moment, Span};
 use tidegate_plugin::QueueReport;
 
-use self::elsewhere::{Debt, Other};
+pub(super) use self::books::Counts;
+use self::books::Untold;
+use self::elsewhere::Other;
 pub(super) use self::elsewhere::{Heard, Hearing};
+use self::idle::Idle;
+use self::told::Told;
+pub(super) use self::told::Word;
 use crate::broker::clock::{Millis, moment};
 use crate::broker::tree::Subscribed;
 use crate::hold::HeldGates;
-use crate::ledger::{Account, Measured, QUIET_TURNS};
+use crate::ledger::{Account, Measured, QUIET_TURNS, name};
 use crate::wire::QoS;
-
-/// How long consumers must have had nothing to do before what does not come counts as lost, in milliseconds.
-const IDLE: u64 = 250;
 
 /// The queue of one session or of one group.
 pub(super) struct Queue {
     pub(super) number: u64,
+    /// Since when it is known.
+    pub(super) born: Millis,
     owner: Arc<str>,
     group: Option<Arc<str>>,
     bounds: Bounds,
@@ -52,6 +59,16 @@ pub(super) struct Bounds {
     pub(super) nodes: bool,
 }
 
+impl Bounds {
+    /// Messages that the upstream keeps for so many consumers. For one that is away it has no place for those in flight.
+    fn room(&self, consumers: u32) -> u64 {
+        match consumers {
+            0 => self.limit.saturating_sub(self.window).max(1),
+            consumers => self.limit.saturating_mul(consumers.into()),
+        }
+    }
+}
+
 struct State {
     account: Account,
     /// What passed and has not been sent to a consumer: all of it waits upstream.
@@ -63,13 +80,13 @@ struct State {
     consumers: u32,
     /// Messages that they all can be at work on.
     window: u64,
+    /// QoS 1 and 2 messages that consumers have.
     in_flight: u64,
+    /// QoS 0 messages that go to consumers and that no socket took yet.
+    leaving: u64,
     /// Consumers whose sockets take nothing more.
     blocked: u32,
-    /// Since when consumers may have had nothing to do.
-    idle_since: Millis,
-    /// Messages that came since then.
-    since_idle: u64,
+    idle: Idle,
     /// It must not hold publishers.
     never: bool,
     /// Messages a second that busy consumers take; 0 is not known.
@@ -82,17 +99,26 @@ struct State {
     granted: usize,
     /// What waited when the first consumer came.
     backlog: u64,
-    /// Messages that came from publishers of this node, and those that its consumers are done with.
-    own_arrived: u64,
-    own_done: u64,
-    /// Messages that this node found to be lost.
-    own_lost: u64,
+    /// What this node counts.
+    own: Counts,
+    /// What is there beside what nodes count.
+    base: i64,
+    untold: Untold,
+    /// There are no other nodes, and there will be none.
+    alone: bool,
     /// Milliseconds of the quickest acknowledgement in the last turn that had one.
     soonest: Option<u64>,
     /// What other nodes before the same broker say.
     others: Vec<Other>,
-    debt: Debt,
+    /// This node's, and that of the node whose base is known.
+    rank: Rank,
+    base_of: Rank,
+    /// What the broker says itself.
+    told: Told,
 }
+
+/// Who knows a queue for how long: when a node met it, in milliseconds since 1970, and the node's number.
+pub(super) type Rank = (u64, u64);
 
 /// A subscription as the tree holds it.
 pub(super) struct Feed {
@@ -119,23 +145,34 @@ impl Queue {
             consumers: 0,
             window: 0,
             in_flight: 0,
+            leaving: 0,
             blocked: 0,
-            idle_since: now,
-            since_idle: 0,
+            idle: Idle::new(now),
             never: false,
             rate: 0.0,
             moved: now,
             held: None,
             granted: 0,
             backlog: 0,
-            own_arrived: 0,
-            own_done: 0,
-            own_lost: 0,
+            own: Counts::default(),
+            base: 0,
+            untold: Untold::default(),
+            alone: !bounds.nodes,
             soonest: None,
             others: Vec::new(),
-            debt: Debt::default(),
+            rank: Rank::default(),
+            base_of: (u64::MAX, u64::MAX),
+            told: Told::default(),
         };
-        Self { number, owner, group, bounds, lasting: AtomicBool::new(false), state: Mutex::new(state) }
+        Self {
+            number,
+            born: now,
+            owner,
+            group,
+            bounds,
+            lasting: AtomicBool::new(false),
+            state: Mutex::new(state),
+        }
     }
 
     /// A consumer subscribes; `never` says that it must not hold publishers.
@@ -155,17 +192,16 @@ impl Queue {
             // nobody is there, and such messages are not kept
             return false;
         }
-        let (at, count64) = (moment(now), u64::from(count));
-        let new = state.put(now, count64);
-        state.account.arrive(at, new);
+        let count64 = u64::from(count);
+        state.own.arrived += count64;
+        state.idle.arrived(now, count64);
+        state.balance(now, 0, u64::MAX);
         state.account.fed_by(publisher, count);
-        state.since_idle += new;
-        state.own_arrived += count64;
         state.granted = state.granted.saturating_sub(count as usize);
         if qos != QoS::AtMostOnce && self.bounds.limit != 0 {
-            let room = self.bounds.limit.saturating_mul(state.all_consumers().max(1).into());
+            let room = self.bounds.room(state.all_consumers());
             let over = (state.upstream.depth() + state.all_in_flight()).saturating_sub(room).min(count64);
-            state.lose(at, over);
+            state.lose(now, over);
         }
         !std::mem::replace(&mut state.listed, true)
     }
@@ -174,19 +210,20 @@ impl Queue {
     /// retained, so that it never waited.
     pub(super) fn deliver(&self, now: Millis, qos: QoS, stored: bool) -> bool {
         let mut state = self.state.lock();
-        let at = moment(now);
         state.settle(now);
-        let waited = state.upstream.delay(at).as_nanos() / 1_000_000;
         if stored {
-            state.account.arrive(at, 1);
-            state.own_arrived += 1;
-        } else {
-            if state.upstream.depth() > 0 {
-                state.account.waited(waited);
-            }
-            state.take(now, 1);
+            state.own.arrived += 1;
+        } else if state.upstream.depth() > 0 {
+            let waited = state.upstream.delay(moment(now)).as_nanos() / 1_000_000;
+            state.account.waited(waited);
         }
-        state.in_flight += u64::from(qos != QoS::AtMostOnce);
+        if qos == QoS::AtMostOnce {
+            state.own.done += 1;
+            state.leaving += 1;
+        } else {
+            state.in_flight += 1;
+        }
+        state.balance(now, 0, u64::MAX);
         state.at_work(now);
         let enter = !std::mem::replace(&mut state.listed, true);
         let released = self.let_go(&mut state, now);
@@ -198,12 +235,14 @@ impl Queue {
     /// A consumer is done with messages, the quickest one after so many milliseconds; `acknowledged` ones were in flight.
     pub(super) fn finish(&self, now: Millis, count: u64, acknowledged: bool, soonest: u64) {
         let mut state = self.state.lock();
-        state.account.depart(moment(now), count, soonest);
         state.moved = now;
-        state.own_done += count;
         if acknowledged {
             state.in_flight = state.in_flight.saturating_sub(count);
+            state.own.done += count;
+        } else {
+            state.leaving = state.leaving.saturating_sub(count);
         }
+        state.balance(now, count, soonest);
         state.at_work(now);
         let released = self.let_go(&mut state, now);
         drop(state);
@@ -230,7 +269,12 @@ impl Queue {
         state.window = state.window.saturating_sub(window.min(self.bounds.window));
         state.in_flight = state.in_flight.saturating_sub(in_flight);
         state.blocked = state.blocked.saturating_sub(blocked.into());
-        state.wait_again(now, in_flight);
+        if state.consumers == 0 {
+            // what no socket took is gone with them
+            let leaving = std::mem::take(&mut state.leaving);
+            state.account.discard(moment(now), leaving);
+        }
+        state.balance(now, 0, u64::MAX);
         state.at_work(now);
     }
 
@@ -250,7 +294,7 @@ impl Queue {
     pub(super) fn hear(&self, hearing: Hearing, heard: Heard) -> bool {
         let mut state = self.state.lock();
         let moves = heard.in_flight > 0 || heard.waiting > 0 || !heard.crowds.is_empty();
-        state.hear(hearing, heard);
+        state.hear(&hearing, heard);
         moves && !std::mem::replace(&mut state.listed, true)
     }
 
@@ -259,13 +303,15 @@ impl Queue {
         self.state.lock().forget_node(now, node);
     }
 
-    /// What this node says of it to others.
-    pub(super) fn own(&self) -> Heard {
-        let state = self.state.lock();
+    /// What this node, of this rank, says of it to others.
+    pub(super) fn own(&self, rank: Rank) -> Heard {
+        let mut state = self.state.lock();
+        state.rank = rank;
+        let (base, among) = state.told_base();
         Heard {
-            arrived: state.own_arrived,
-            done: state.own_done,
-            lost: state.own_lost,
+            counts: state.own,
+            base,
+            among,
             in_flight: state.in_flight,
             consumers: state.consumers,
             window: state.window,
@@ -289,11 +335,6 @@ impl Queue {
 }
 
 impl State {
-    /// Consumers have something to do, or just had.
-    fn at_work(&mut self, now: Millis) {
-        (self.idle_since, self.since_idle) = (now, 0);
-    }
-
     /// Messages that wait, those that consumers work on, and the age of the first one that waits. What consumers were sent
     /// and cannot work on yet waits in their sockets.
     fn seen(&self, now: Moment) -> (u64, u64, Span) {
@@ -303,29 +344,6 @@ impl State {
         let age = if in_sockets > 0 { self.account.delay(now) } else { self.upstream.delay(now) };
         (self.upstream.depth() + in_sockets, at_work, age)
     }
-
-    fn lose(&mut self, at: Moment, count: u64) {
-        self.own_lost += self.book_lost(at, count);
-    }
-
-    fn book_lost(&mut self, at: Moment, count: u64) -> u64 {
-        let lost = self.upstream.lose(at, count);
-        self.backlog = self.backlog.saturating_sub(lost);
-        self.account.lose(at, lost);
-        lost
-    }
-
-    /// A consumer that has nothing to do would get what waits: what came before and does not come any more is lost. How
-    /// many messages a broker sends at a time is not asked, since that changes from moment to moment.
-    fn settle(&mut self, now: Millis) {
-        // where there is no consumer that is not seen soon enough
-        let idle = self.all_in_flight() == 0 && self.blocked == 0 && self.consumers > 0;
-        if idle && now >= self.idle_since + IDLE + 2 * self.news_takes() {
-            let missing = self.upstream.depth().saturating_sub(self.since_idle);
-            self.lose(moment(now), missing);
-            self.at_work(now);
-        }
-    }
 }
 
 impl Measured for Queue {
@@ -334,6 +352,7 @@ impl Measured for Queue {
         let millis = now.as_nanos() / 1_000_000;
         state.reckon(millis);
         state.settle(millis);
+        state.note_depth(millis);
         let consumers = state.all_consumers();
         let (waiting, in_flight, age) = state.seen(now);
         let statement = state.account.statement(now, consumers, u64::MAX);
@@ -349,7 +368,10 @@ impl Measured for Queue {
         let released = self.let_go(&mut state, millis);
         let report = QueueReport {
             id: self.number,
-            name: format!("{}:{}", self.owner, state.filter).into(),
+            name: match &self.group {
+                Some(group) => name::of_group(group, &state.filter),
+                None => name::of_client(&self.owner, &state.filter),
+            },
             group: self.group.clone(),
             filter: Arc::clone(&state.filter),
             qos: state.qos as u8,
@@ -364,6 +386,7 @@ impl Measured for Queue {
             delays: statement.delays,
             feeders: statement.feeders,
             held: state.held.as_ref().map_or(0, |held| held.len() as u32),
+            never_holds: state.must_not_hold(),
             elsewhere: self.bounds.nodes.then(|| state.crowds()),
         };
         drop(state);
@@ -426,12 +449,20 @@ mod tests {
 
     #[test]
     fn what_is_over_the_limit_is_lost_at_once() {
-        let queue = Queue::new(1, "c".into(), None, Bounds { limit: 5, ..BOUNDS }, 1);
+        let queue = Queue::new(1, "c".into(), None, Bounds { limit: 7, window: 2, ..BOUNDS }, 1);
         queue.arrive(1, 7, QoS::AtLeastOnce, 8);
         let seen = report(&queue, 2);
         assert_eq!((seen.waiting, seen.lost, seen.reading.depth), (5, 3, 5));
         queue.arrive(3, 7, QoS::AtMostOnce, 1);
         assert_eq!(report(&queue, 4).waiting, 5, "QoS 0 is not kept for a consumer that is away");
+        queue.join(5, u64::MAX);
+        queue.arrive(6, 7, QoS::AtLeastOnce, 8);
+        let seen = report(&queue, 7);
+        assert_eq!((seen.waiting, seen.lost), (7, 6), "one that is there has some in flight");
+        queue.part(8, u64::MAX, 0, false);
+        queue.arrive(9, 7, QoS::AtLeastOnce, 1);
+        let seen = report(&queue, 10);
+        assert_eq!((seen.waiting, seen.lost), (7, 1), "what was there stays");
     }
 
     #[test]

@@ -182,7 +182,7 @@ impl Sessions {
             Some(name) => self.group(session, &path, name, now),
             None => Arc::clone(&session.queue),
         };
-        queue.subscribed(plain, filter.qos, self.never_holds(group, &session.client_id, user, plain));
+        queue.subscribed(plain, filter.qos, self.never_holds(group, &session.client_id, user, &filter.path));
         let not_from = filter.no_local.then_some(connection);
         let feed = Arc::new(Feed { queue, qos: filter.qos, not_from });
         session.state.lock().feeds.insert(path, Arc::clone(&feed));
@@ -225,13 +225,13 @@ impl Sessions {
     }
 
     /// A group has many members, so that only rules by filter alone count for it.
-    fn never_holds(&self, group: Option<&str>, client: &str, user: Option<&str>, filter: &str) -> bool {
+    fn never_holds(&self, group: Option<&str>, client: &str, user: Option<&str>, path: &str) -> bool {
         let fits = |pattern: &Option<String>, text: Option<&str>| {
             pattern.as_ref().is_none_or(|pattern| text.is_some_and(|text| topic::glob(pattern, text)))
         };
         let (client, user) = if group.is_some() { (None, None) } else { (Some(client), user) };
         self.never_hold.iter().any(|hold| {
-            fits(&hold.client, client) && fits(&hold.user, user) && fits(&hold.filter, Some(filter))
+            fits(&hold.client, client) && fits(&hold.user, user) && fits(&hold.filter, Some(path))
         })
     }
 

@@ -197,36 +197,40 @@ impl Upstreams {
         }
     }
 
-    /// Probes the addresses that failed, once their time has come, and those that are suspected.
-    pub(super) async fn probe(&self, watch: &Watch<'_>) {
-        let now = watch.clock.now();
-        for (index, address) in self.addresses.iter().enumerate() {
-            let losses = {
-                let breaker = address.breaker.lock();
-                let due =
-                    if breaker.open { breaker.until <= now } else { breaker.explained < breaker.losses };
-                if !due {
-                    continue;
-                }
-                breaker.losses
+    /// How many addresses there are.
+    pub(super) fn len(&self) -> usize {
+        self.addresses.len()
+    }
+
+    /// Probes an address that failed, once its time has come, or that is suspected.
+    pub(super) async fn probe(&self, index: usize, watch: &Watch<'_>) {
+        let Some(address) = self.addresses.get(index) else { return };
+        let losses = {
+            let breaker = address.breaker.lock();
+            let due = match breaker.open {
+                true => breaker.until <= watch.clock.now(),
+                false => breaker.explained < breaker.losses,
             };
-            let patience = Duration::from_millis(self.settings.timeout_ms);
-            let dialing = self.dialer.dial(&address.name, None);
-            match tokio::time::timeout(patience, dialing).await {
-                Ok(Ok(_)) => {
-                    // Those who come next find out whether it answers. If not, the pause goes on growing.
-                    let mut breaker = address.breaker.lock();
-                    breaker.explained = losses;
-                    let (open, failures) = (std::mem::take(&mut breaker.open), breaker.failures);
-                    drop(breaker);
-                    if open {
-                        watch.counts.recovered.add(1);
-                        tracing::info!(upstream = &*address.name, failures, "the upstream can be used again");
-                    }
-                }
-                Ok(Err(error)) => self.failed(index, &error.to_string(), watch),
-                Err(_) => self.failed(index, "no answer in time", watch),
+            if !due {
+                return;
             }
+            breaker.losses
+        };
+        let patience = Duration::from_millis(self.settings.timeout_ms);
+        match tokio::time::timeout(patience, self.dialer.dial(&address.name, None)).await {
+            Ok(Ok(_)) => {
+                // Those who come next find out whether it answers. If not, the pause goes on growing.
+                let mut breaker = address.breaker.lock();
+                breaker.explained = losses;
+                let (open, failures) = (std::mem::take(&mut breaker.open), breaker.failures);
+                drop(breaker);
+                if open {
+                    watch.counts.recovered.add(1);
+                    tracing::info!(upstream = &*address.name, failures, "the upstream can be used again");
+                }
+            }
+            Ok(Err(error)) => self.failed(index, &error.to_string(), watch),
+            Err(_) => self.failed(index, "no answer in time", watch),
         }
     }
 

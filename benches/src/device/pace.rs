@@ -32,13 +32,15 @@ impl Device {
             self.blame.hold(self.batch_at);
         }
         self.blame.release(now);
+        let most = self.settings.batch.map_or(u64::MAX, u64::from);
         let (mut count, mut first, mut room) = (0, None, true);
         while room {
             let Some(intended) = self.next_intended(now) else { break };
             first.get_or_insert(intended);
             self.put(link, intended);
             count += 1;
-            room = link.output.len() < BATCH && (self.settings.qos == 0 || self.window.has_room());
+            let fits = link.output.len() < BATCH && count < most;
+            room = fits && (self.settings.qos == 0 || self.window.has_room());
         }
         if count > 0 {
             self.account(count, first.unwrap_or(now), held, now);

@@ -29,7 +29,7 @@ pub(super) fn unable(kind: Kind, scenario: &Scenario) -> Option<String> {
     let groups = scenario.consumers.iter().any(|consumers| consumers.group.is_some());
     let plain = scenario.transport == Transport::Tcp;
     let reason = match kind {
-        Kind::Tidegate | Kind::Mosquitto => return None,
+        Kind::Tidegate | Kind::BeforeMosquitto | Kind::Mosquitto => return None,
         Kind::Nats if versions.contains(&Version::V5) => "it speaks MQTT 3.1.1 only",
         Kind::Nats if groups => "it has no shared subscriptions for MQTT clients",
         Kind::Nats if qos2 => "it has no QoS 2 (before 2.10)",
@@ -42,27 +42,30 @@ pub(super) fn unable(kind: Kind, scenario: &Scenario) -> Option<String> {
     Some(reason.to_owned())
 }
 
-/// Writes the configuration into the folder.
-pub(super) fn prepare(kind: Kind, scenario: &Scenario, folder: &Path, port: u16) -> io::Result<Prepared> {
+/// Writes the configuration into the folder; `upstream` is the broker behind a proxy.
+pub(super) fn prepare(
+    kind: Kind,
+    scenario: &Scenario,
+    folder: &Path,
+    port: u16,
+    upstream: Option<SocketAddr>,
+) -> io::Result<Prepared> {
     let mut authorities = None;
     if scenario.transport.is_secure() {
         authorities = Some(certificate::write(folder)?);
     }
-    let admin = match kind {
-        Kind::Tidegate => admin_of(scenario)?,
-        _ => None,
-    };
+    let admin = if kind.is_gateway() { admin_of(scenario)? } else { None };
     let file = folder.join("broker.conf");
     let name = file.display().to_string();
     let strings =
         |arguments: &[&str]| arguments.iter().map(|argument| (*argument).to_owned()).collect::<Vec<_>>();
     let (text, arguments) = match kind {
-        Kind::Tidegate => {
+        Kind::Tidegate | Kind::BeforeMosquitto => {
             let mut arguments = strings(&["serve", "--config", &name]);
             for setting in &scenario.broker.tidegate {
                 arguments.extend(strings(&["--set", setting]));
             }
-            (tidegate(scenario, port, admin), arguments)
+            (proxy(upstream) + &tidegate(scenario, port, admin), arguments)
         }
         Kind::Mosquitto => (mosquitto(scenario, port), strings(&["-c", &name])),
         Kind::Nats => (nats(folder, port, free_port()?), strings(&["-c", &name])),
@@ -75,7 +78,7 @@ pub(super) fn prepare(kind: Kind, scenario: &Scenario, folder: &Path, port: u16)
     let folder = folder.display().to_string();
     let settings: Vec<String> =
         scenario.broker.tidegate.iter().map(|setting| format!("# --set {setting}\n")).collect();
-    let settings = if kind == Kind::Tidegate { settings.concat() } else { String::new() };
+    let settings = if kind.is_gateway() { settings.concat() } else { String::new() };
     Ok(Prepared { arguments, text: (text + &settings).replace(&folder, "."), authorities, admin })
 }
 
@@ -108,6 +111,29 @@ fn tidegate(scenario: &Scenario, port: u16, admin: Option<SocketAddr>) -> String
     );
     if scenario.transport.is_secure() {
         text += "\n[tls]\ncertificate = \"certificate.pem\"\nkey = \"key.pem\"\n";
+    }
+    text
+}
+
+/// What makes the gateway a proxy before a Mosquitto, whose configuration is shown with it.
+fn proxy(upstream: Option<SocketAddr>) -> String {
+    let Some(upstream) = upstream else { return String::new() };
+    let shown: Vec<String> = behind(upstream.port()).lines().map(|line| format!("# {line}\n")).collect();
+    format!(
+        "# the Mosquitto behind it keeps 1,000 messages for a consumer and 20 in flight, as it does unless told otherwise\n\
+         {}mode = \"proxy\"\n\n[proxy]\nupstream = \"{upstream}\"\nqueue_limit = 1020\n\n",
+        shown.concat()
+    )
+}
+
+/// The Mosquitto behind a proxy, with its own limits of what waits.
+pub(super) fn behind(port: u16) -> String {
+    let mut text = format!(
+        "listener {port} 127.0.0.1\nallow_anonymous true\nset_tcp_nodelay true\npersistence false\n\
+         log_type error\nlog_type warning\n"
+    );
+    if rustix::process::geteuid().is_root() {
+        text += "user root\n";
     }
     text
 }
@@ -166,7 +192,7 @@ mod tests {
     fn printed(kind: Kind) -> String {
         let folder = tempfile::tempdir().unwrap();
         let scenario = Scenario::load("flood").unwrap().scenario;
-        let prepared = prepare(kind, &scenario, folder.path(), 1883).unwrap();
+        let prepared = prepare(kind, &scenario, folder.path(), 1883, None).unwrap();
         let written = std::fs::read_to_string(folder.path().join("broker.conf")).unwrap();
         let shown = written.replace(&folder.path().display().to_string(), ".");
         assert_eq!(prepared.text, shown, "what is printed is what is used");
@@ -190,8 +216,24 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut scenario = Scenario::load("flood").unwrap().scenario;
         scenario.broker.tidegate = vec!["session.max_inflight=7".to_owned()];
-        let prepared = prepare(Kind::Tidegate, &scenario, folder.path(), 1883).unwrap();
+        let prepared = prepare(Kind::Tidegate, &scenario, folder.path(), 1883, None).unwrap();
         assert!(prepared.text.contains("# --set session.max_inflight=7"), "{}", prepared.text);
         assert!(prepared.arguments.contains(&"session.max_inflight=7".to_owned()));
+    }
+
+    #[test]
+    fn a_proxy_shows_the_broker_behind_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let scenario = Scenario::load("flood").unwrap().scenario;
+        let upstream = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 1884)));
+        let prepared = prepare(Kind::BeforeMosquitto, &scenario, folder.path(), 1883, upstream).unwrap();
+        for words in [
+            "# listener 1884 127.0.0.1",
+            "mode = \"proxy\"",
+            "upstream = \"127.0.0.1:1884\"",
+            "# --set plugins",
+        ] {
+            assert!(prepared.text.contains(words), "{}", prepared.text);
+        }
     }
 }

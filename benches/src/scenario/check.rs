@@ -126,6 +126,7 @@ impl Scenario {
         self.check_autoscale()?;
         self.check_names()?;
         let known = measure_names(self);
+        self.against.values().flatten().try_for_each(|(key, band)| check_band(key, band, &known))?;
         self.expect.iter().try_for_each(|(key, band)| check_band(key, band, &known))
     }
 
@@ -225,6 +226,9 @@ fn check_class(class: &Class) -> Result<(), Problem> {
         within(&key("rate"), rate, 1e-6, 1e7)?;
     }
     within(&key("window"), class.window.into(), 1.0, 65_535.0)?;
+    if let Some(batch) = class.batch {
+        within(&key("batch"), batch.into(), 1.0, 1e6)?;
+    }
     within(&key("qos"), class.qos.into(), 0.0, 2.0)?;
     within(&key("payload"), class.payload as f64, HEADER as f64, 1_000_000.0)?;
     within(&key("topics"), class.topics.into(), 1.0, 1e6)?;

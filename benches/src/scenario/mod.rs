@@ -13,7 +13,7 @@ pub use settings::{
 use tidegate::sim::pattern::Pattern;
 
 /// The scenarios that are part of the program.
-pub const BUILT_IN: [(&str, &str); 11] = [
+pub const BUILT_IN: [(&str, &str); 12] = [
     ("fan-in", include_str!("../../scenarios/fan-in.toml")),
     ("fan-out", include_str!("../../scenarios/fan-out.toml")),
     ("point-to-point", include_str!("../../scenarios/point-to-point.toml")),
@@ -24,6 +24,7 @@ pub const BUILT_IN: [(&str, &str); 11] = [
     ("case-study-002", include_str!("../../scenarios/case-study-002.toml")),
     ("flash-crowd", include_str!("../../scenarios/flash-crowd.toml")),
     ("capacity-steps", include_str!("../../scenarios/capacity-steps.toml")),
+    ("chain-cost", include_str!("../../scenarios/chain-cost.toml")),
     ("reconnect-herd", include_str!("../../scenarios/reconnect-herd.toml")),
 ];
 

@@ -70,6 +70,9 @@ pub struct Scenario {
     /// The bands in which measures must lie.
     #[serde(default)]
     pub expect: BTreeMap<String, [f64; 2]>,
+    /// In a study: the bands in which the medians of measures must lie as shares of those of another variant, by its name.
+    #[serde(default)]
+    pub against: BTreeMap<String, BTreeMap<String, [f64; 2]>>,
     /// The variants that a study runs, in the order of its columns; `base` is the file without a variant. All unless given.
     #[serde(default)]
     pub study: Vec<String>,
@@ -130,6 +133,8 @@ pub struct Class {
     /// QoS 1 and 2: messages of a device that may wait for their acknowledgement.
     #[serde(default = "hundred")]
     pub window: u16,
+    /// Messages that go out in one write at most; without it as many as there are.
+    pub batch: Option<u32>,
     /// 0, 1 or 2.
     #[serde(default)]
     pub qos: u8,

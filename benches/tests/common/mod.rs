@@ -137,7 +137,6 @@ async fn serve(mut stream: TcpStream, whim: Whim, after: u64, count: Arc<AtomicU
             match whim {
                 Whim::Close => return true,
                 Whim::StopReading => std::future::pending::<()>().await,
-                Whim::Deny if !input.is_empty() => return false,
                 _ => {}
             }
         }
@@ -157,6 +156,7 @@ async fn serve(mut stream: TcpStream, whim: Whim, after: u64, count: Arc<AtomicU
                 }
                 1 => output.extend([0x20, 2, 0, 0]),
                 3 if whim == Whim::HangUpLater => return false,
+                3 if whim == Whim::Deny && count.load(Relaxed) >= after => return false,
                 3 if packet.first & 6 == 0 => {
                     count.fetch_add(1, Relaxed);
                 }

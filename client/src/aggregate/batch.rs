@@ -63,6 +63,14 @@ impl Aggregate for Batch {
     fn size(&self) -> usize {
         self.length
     }
+
+    fn grows_by(&self, sample: &Sample) -> usize {
+        let line = sample.clone().into_bytes().len() + 1;
+        let full = self.waiting.len() >= self.samples;
+        let oldest = self.waiting.front().filter(|_| full).map_or(0, |oldest| oldest.len() + 1);
+        let length = (self.length - oldest + line).min(self.bytes.max(line));
+        length.saturating_sub(self.length)
+    }
 }
 
 #[cfg(test)]

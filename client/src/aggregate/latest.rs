@@ -28,6 +28,10 @@ impl Aggregate for Latest {
         self.sample.as_ref().map_or(0, Sample::size)
     }
 
+    fn grows_by(&self, sample: &Sample) -> usize {
+        sample.size().saturating_sub(self.size())
+    }
+
     fn value(&self) -> Option<f64> {
         self.sample.as_ref()?.number()
     }

@@ -30,6 +30,10 @@ impl Aggregate for Mean {
         if self.count == 0 { 0 } else { size_of::<Self>() }
     }
 
+    fn grows_by(&self, _sample: &Sample) -> usize {
+        size_of::<Self>() - self.size()
+    }
+
     fn value(&self) -> Option<f64> {
         (self.count > 0).then_some(self.mean)
     }

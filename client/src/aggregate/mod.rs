@@ -18,8 +18,11 @@ use crate::sample::Sample;
 /// Collects the samples of one topic until a message may go.
 ///
 /// Write one of your own for what [`Policy`] does not offer, such as the greatest value or a histogram. Its memory must
-/// be bounded however many samples come: a publisher may be held back for hours. Its methods are called while the publisher
-/// is locked: they must be quick, must not call the publisher that they belong to, which would wait for ever, and must not panic.
+/// be bounded however many samples come: a publisher may be held back for hours.
+///
+/// Its methods run where the sample is offered, or in the publisher's task, never two at once, and while nothing is
+/// locked: they may use the publisher. While one of them runs, samples of its topic wait beside it. When one panics, the samples in the
+/// aggregate are counted as dropped, and the topic begins anew; whoever offered the sample sees the panic.
 ///
 /// ```
 /// use tidegate_client::{Added, Aggregate, Merged, Policy, Sample};
@@ -47,6 +50,10 @@ use crate::sample::Sample;
 ///     fn size(&self) -> usize {
 ///         16
 ///     }
+///
+///     fn grows_by(&self, _sample: &Sample) -> usize {
+///         0
+///     }
 /// }
 ///
 /// let policy = Policy::own(|| Box::<Peak>::default());
@@ -61,6 +68,12 @@ pub trait Aggregate: Send {
 
     /// The bytes it holds now.
     fn size(&self) -> usize;
+
+    /// How many bytes more it would hold with this sample; when there is no room for them, it is refused. Default: the
+    /// size of the sample. Where a sample only changes what is there, that is none.
+    fn grows_by(&self, sample: &Sample) -> usize {
+        sample.size()
+    }
 
     /// The value to compare with a deadband, if its samples are numbers. Default: none, so that no deadband applies.
     fn value(&self) -> Option<f64> {

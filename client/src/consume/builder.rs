@@ -7,16 +7,18 @@ use tidegate_control::active::{Bounds, CheckTimer, SelfTuningConfig, Strategy};
 use tidegate_control::backoff::BackoffConfig;
 use tidegate_control::pacing::Bucket;
 use tidegate_control::time::Span;
+use tidegate_control::topic;
 use tokio::sync::mpsc;
 
-use super::checks::{AnyStrategy, CheckSettings, Checks};
+use super::checks::{AnyStrategy, Checks};
 use super::driver::{Driver, Parts, Shared};
+use super::receipts::Receipts;
 use super::round::is_shared;
 use super::subscriber::Subscriber;
 use super::tracker::{Tracker, TrackerSettings};
 use crate::clock::{Clock, span};
 use crate::error::Error;
-use crate::net::{Connection, Link, Qos};
+use crate::net::{Connection, Link, Qos, RECEIVE_MAXIMUM, Version};
 
 /// How long a subscriber that never asks waits for an update that was overtaken.
 const OVERTAKEN: Duration = Duration::from_secs(1);
@@ -113,6 +115,9 @@ impl SubscriberBuilder {
     }
 
     /// Updates that wait for the program; when there are more, the newest are lost and counted. Default: 1,024.
+    ///
+    /// What came with QoS 1 or 2 is not lost, as far as [`SubscriberBuilder::buffer_bytes`] goes: it is acknowledged when the program takes it, so that the
+    /// broker's window is its bound. With MQTT 5 that is 64 messages, with 3.1.1 the broker chooses it.
     pub fn buffer(mut self, updates: usize) -> Self {
         self.buffer = updates;
         self
@@ -155,12 +160,16 @@ impl SubscriberBuilder {
                 let timer = CheckTimer::new(strategy?, self.backoff.build()?);
                 // Two at once: one out of turn may come right after a regular one.
                 let limiter = Bucket::new(clock.now(), self.most_checks, 2.0)?;
-                let settings = CheckSettings { most: self.most_checks, patience: span(self.patience) };
-                Some(Checks::new(settings, timer, limiter))
+                Some(Checks::new(span(self.patience), timer, limiter))
             }
         };
         let shared = Arc::new(Shared::default());
-        let (sender, updates) = mpsc::channel(self.buffer);
+        let (sender, updates) = mpsc::unbounded_channel();
+        // What the other side may send again, because it did not hear that it arrived: MQTT 5 says how much that is.
+        let window = match self.connection.version {
+            Version::V5 => usize::from(RECEIVE_MAXIMUM),
+            Version::V311 => 1_024,
+        };
         let (taken, takings) = mpsc::unbounded_channel();
         let (close, closing) = mpsc::channel(1);
         let link = Link::start(self.connection, &topics, tls);
@@ -168,7 +177,9 @@ impl SubscriberBuilder {
             tracker: Tracker::new(tracker),
             checks,
             updates: sender,
+            receipts: Receipts::new(window),
             filters: self.filters,
+            most_updates: self.buffer,
             most_bytes: self.buffer_bytes,
             answer: self.answer,
             topics,
@@ -181,11 +192,11 @@ impl SubscriberBuilder {
 
     fn validate(&self) -> Result<(), Error> {
         let wrong = |key, value: String, wanted| Err(Error::Setting { key, value, wanted });
-        if let Some((filter, _)) =
-            self.filters.iter().find(|(filter, _)| filter.is_empty() || filter.len() > 65_535)
-        {
+        if let Some((filter, _)) = self.filters.iter().find(|(filter, _)| !is_subscription(filter)) {
             let value = filter.chars().take(50).collect();
-            return Err(Error::Name { what: "filter", value, wanted: "1 to 65,535 bytes" });
+            let wanted =
+                "a topic filter, with + as a whole level and # as the last one, or $share/group/filter";
+            return Err(Error::Name { what: "filter", value, wanted });
         }
         if self.filters.is_empty() || self.filters.len() > 100 {
             return wrong("filters", self.filters.len().to_string(), "1 to 100");
@@ -211,6 +222,11 @@ impl std::fmt::Debug for SubscriberBuilder {
             .field("active", &self.checks.is_some())
             .finish_non_exhaustive()
     }
+}
+
+fn is_subscription(filter: &str) -> bool {
+    let plain = topic::split_share(filter).map(|shared| shared.map_or(filter, |(_, plain)| plain));
+    filter.len() <= usize::from(u16::MAX) && plain.is_ok_and(topic::is_filter)
 }
 
 fn default_strategy() -> Result<AnyStrategy, Error> {

@@ -9,14 +9,8 @@ use tidegate_control::time::{Moment, Span};
 /// The strategy of a subscriber, of any kind.
 pub(super) type AnyStrategy = Box<dyn Strategy + Send>;
 
-/// Settings of [`Checks`].
-#[derive(Debug, Clone, Copy)]
-pub(super) struct CheckSettings {
-    /// Checks a second, regular and out of turn, at most.
-    pub(super) most: f64,
-    /// How long an answer may take.
-    pub(super) patience: Span,
-}
+/// How long what waits is kept waiting while the gateway brings what is missing, answer by answer.
+const LONGEST_FETCH: Span = Span::from_secs(60);
 
 /// What to do now.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,19 +30,23 @@ struct UnderWay {
 
 /// Decides when to ask and learns from the answers.
 pub(super) struct Checks {
-    settings: CheckSettings,
+    /// How long an answer may take.
+    patience: Span,
     timer: CheckTimer<AnyStrategy>,
+    /// Holds all of them to a rate, regular or out of turn.
     limiter: Bucket,
     /// When the next regular check is due; none before the first connection.
     due: Option<Moment>,
+    /// Nothing is asked before this, out of turn neither.
+    not_before: Moment,
     under_way: Option<UnderWay>,
     /// When what is asked for now was asked for the first time, on this connection.
     first_asked: Option<Moment>,
     ids: u64,
     /// Missing updates that checks out of turn found since the last regular one.
     found: u32,
-    /// Whether the last answer said that there is more.
-    more: bool,
+    /// Since when answers say that there is more; none when the last one did not.
+    more: Option<Moment>,
     pub(super) counts: CheckCounts,
 }
 
@@ -67,18 +65,19 @@ pub(super) struct CheckCounts {
 }
 
 impl Checks {
-    pub(super) fn new(settings: CheckSettings, timer: CheckTimer<AnyStrategy>, limiter: Bucket) -> Self {
+    pub(super) fn new(patience: Span, timer: CheckTimer<AnyStrategy>, limiter: Bucket) -> Self {
         let counts = CheckCounts::default();
         Self {
-            settings,
+            patience,
             timer,
             limiter,
             due: None,
+            not_before: Moment::START,
             under_way: None,
             first_asked: None,
             ids: 0,
             found: 0,
-            more: false,
+            more: None,
             counts,
         }
     }
@@ -92,14 +91,14 @@ impl Checks {
 
     /// The connection is gone, and so is what was asked.
     pub(super) fn disconnected(&mut self) {
-        (self.under_way, self.first_asked, self.more) = (None, None, false);
+        (self.under_way, self.first_asked, self.more) = (None, None, None);
     }
 
     /// What to do now. `gap` says that an update is known to be missing, `start` that nothing was ever asked.
     pub(super) fn step(&mut self, now: Moment, gap: bool, start: bool, random: &mut dyn Random) -> Ask {
         let Some(due) = self.due else { return Ask::At(Moment::END) };
         if let Some(under_way) = self.under_way {
-            let end = under_way.sent + self.settings.patience;
+            let end = under_way.sent + self.patience;
             if now < end {
                 return Ask::At(end);
             }
@@ -107,8 +106,11 @@ impl Checks {
             return Ask::At(now);
         }
         let regular = now >= due;
-        if !regular && !gap && !start && !self.more {
+        if !regular && !gap && !start && self.more.is_none() {
             return Ask::At(due);
+        }
+        if now < self.not_before {
+            return Ask::At(self.not_before);
         }
         match self.limiter.take(now) {
             Pass::Wait(wait) => Ask::At(now + wait),
@@ -127,9 +129,10 @@ impl Checks {
         self.under_way.is_some_and(|under_way| under_way.id == id)
     }
 
-    /// Whether the gateway has said that there is more, and is being asked for it: what waits for that must not give up.
-    pub(super) fn is_fetching(&self) -> bool {
-        self.more
+    /// Whether the gateway has said that there is more, and is being asked for it: what waits for that must not give up,
+    /// unless it takes too long, since new updates may come faster than they can be fetched.
+    pub(super) fn is_fetching(&self, now: Moment) -> bool {
+        self.more.is_some_and(|since| now < since + LONGEST_FETCH)
     }
 
     /// Whether any answer is waited for.
@@ -147,7 +150,7 @@ impl Checks {
         random: &mut dyn Random,
     ) {
         let Some(UnderWay { sent, regular, .. }) = self.under_way.take() else { return };
-        self.more = more;
+        self.more = more.then(|| self.more.unwrap_or(now));
         self.found = self.found.saturating_add(missing);
         let first = self.first_asked.take().unwrap_or(sent);
         self.count(missing, now.since(first));
@@ -174,9 +177,9 @@ impl Checks {
         let Some(UnderWay { sent, .. }) = self.under_way.take() else { return };
         // Nothing was looked up, as with silence. All who were told the same time must not come back together.
         let next = self.timer.on_silence(sent, now, random);
-        self.due = Some(next.max(now + retry.scale(1.0 + 0.5 * random.uniform())));
-        self.more = false;
-        self.hold(retry, now);
+        self.not_before = now + retry.scale(1.0 + 0.5 * random.uniform());
+        self.due = Some(next.max(self.not_before));
+        self.more = None;
     }
 
     /// The adaptive part of the interval.
@@ -194,15 +197,11 @@ impl Checks {
         Span::from_secs_f64(self.counts.response / self.counts.answered.max(1) as f64)
     }
 
-    /// No check out of turn either, for so long.
-    fn hold(&mut self, wait: Span, now: Moment) {
-        let owed = (wait.as_secs_f64() * self.settings.most).ceil() as u64;
-        self.limiter.charge(now, owed);
-    }
-
     fn silence(&mut self, under_way: UnderWay, now: Moment, random: &mut dyn Random) {
-        (self.under_way, self.more) = (None, false);
+        (self.under_way, self.more) = (None, None);
         self.counts.silent += 1;
+        // Whoever else met with the same silence must not come back at the same moment.
+        self.not_before = now + self.patience.scale(random.uniform());
         self.due = Some(self.timer.on_silence(under_way.sent, now, random));
     }
 

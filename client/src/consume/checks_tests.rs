@@ -15,8 +15,7 @@ fn at(seconds: f64) -> Moment {
 
 fn checks(strategy: AnyStrategy, most: f64) -> Checks {
     let timer = CheckTimer::new(strategy, BackoffConfig::default().build().unwrap());
-    let settings = CheckSettings { most, patience: Span::from_secs(5) };
-    Checks::new(settings, timer, Bucket::new(at(0.0), most, 2.0).unwrap())
+    Checks::new(Span::from_secs(5), timer, Bucket::new(at(0.0), most, 2.0).unwrap())
 }
 
 fn tuned() -> AnyStrategy {
@@ -120,11 +119,12 @@ fn as_long_as_there_is_more_nobody_gives_up() {
         for _ in 0..5 {
             assert!(next(&mut checks, &mut now, &mut random) > 0);
             checks.answered(100, true, Announced::default(), now, &mut random);
-            assert!(checks.is_fetching());
+            assert!(checks.is_fetching(now));
         }
+        assert!(!checks.is_fetching(now + Span::from_secs(60)), "unless it has no end");
         next(&mut checks, &mut now, &mut random);
         end(&mut checks, now, &mut random);
-        assert!(!checks.is_fetching());
+        assert!(!checks.is_fetching(now));
     }
 }
 
@@ -197,6 +197,7 @@ fn lossy(strategy: AnyStrategy, seed: u64, seconds: f64, active: bool) -> Lossy 
                     topic: "t".into(),
                     payload: Bytes::new(),
                     retain: false,
+                    again: false,
                     seq: Some(head),
                     receipt: None,
                 };

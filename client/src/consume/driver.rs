@@ -8,10 +8,12 @@ use parking_lot::Mutex;
 use tidegate_control::backoff::Announced;
 use tidegate_control::random::Seeded;
 use tidegate_control::time::{Moment, Span};
+use tidegate_control::topic::matches;
 use tokio::sync::{mpsc, oneshot};
 
 use super::checks::{Ask, Checks};
-use super::round::{Part, Round, is_shared, matches};
+use super::receipts::{Receipts, Seen};
+use super::round::{Part, Round, is_shared};
 use super::stats::SubscriberStats;
 use super::subscriber::{Update, Via};
 use super::tracker::{Out, Purpose, Tracker};
@@ -28,8 +30,23 @@ const REFUSED: Span = Span::from_secs(10);
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     pub(super) stats: Mutex<SubscriberStats>,
-    /// Bytes of updates that wait for the program.
+    /// Updates that wait for the program, and their bytes.
     pub(super) queued: AtomicUsize,
+    pub(super) queued_bytes: AtomicUsize,
+}
+
+impl Shared {
+    /// An update of so many bytes waits.
+    fn queue(&self, bytes: usize) {
+        self.queued.fetch_add(1, Ordering::Relaxed);
+        self.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// The program took one of so many bytes.
+    pub(super) fn take(&self, bytes: usize) {
+        self.queued.fetch_sub(1, Ordering::Relaxed);
+        self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
 }
 
 /// An update on its way to the program.
@@ -45,9 +62,11 @@ pub(super) struct Parts {
     pub(super) tracker: Tracker,
     /// None for no active checks.
     pub(super) checks: Option<Checks>,
-    pub(super) updates: mpsc::Sender<Queued>,
+    pub(super) updates: mpsc::UnboundedSender<Queued>,
+    pub(super) receipts: Receipts,
     pub(super) filters: Vec<(String, Qos)>,
-    /// Bytes of updates that may wait for the program.
+    /// Updates that may wait for the program, beside those that a broker waits for, and bytes of all.
+    pub(super) most_updates: usize,
     pub(super) most_bytes: usize,
     /// Updates that one answer may bring.
     pub(super) answer: usize,
@@ -63,9 +82,6 @@ pub(super) struct Driver {
     random: Seeded,
     /// What to ask on the connection; none while there is none.
     requests: Option<Requests>,
-    /// What is not acknowledged yet on this connection.
-    receipts: HashMap<u64, Receipt>,
-    tokens: u64,
     /// What is asked, part by part, and what the part under way is for.
     round: Round,
     purpose: Purpose,
@@ -86,8 +102,6 @@ impl Driver {
             purpose: Purpose::Missing,
             random: randomness(),
             requests: None,
-            receipts: HashMap::new(),
-            tokens: 0,
             load: None,
             overrun: HashMap::new(),
         }
@@ -123,14 +137,14 @@ impl Driver {
     fn look(&mut self) -> Option<Moment> {
         let now = self.parts.clock.now();
         // It may take many answers to bring all that is missing: what comes after it waits as long as they do.
-        let fetching = self.parts.checks.as_ref().is_some_and(Checks::is_fetching);
-        if !fetching {
+        let is_fetching = |parts: &Parts| parts.checks.as_ref().is_some_and(|checks| checks.is_fetching(now));
+        if !is_fetching(&self.parts) {
             let late = self.parts.tracker.expire(now);
             self.hand_on(late);
         }
         let ask = self.ask(now);
         self.publish_stats();
-        let fetching = self.parts.checks.as_ref().is_some_and(Checks::is_fetching);
+        let fetching = is_fetching(&self.parts);
         let expires = self.parts.tracker.expires().filter(|_| !fetching);
         [ask, expires].into_iter().flatten().min()
     }
@@ -151,7 +165,8 @@ impl Driver {
                     };
                     self.parts.tracker.asked(part.named());
                     let Part { filters, from, to } = part;
-                    let check = encode(&CheckRequest { id, filters, from, to, max: self.parts.answer });
+                    let (max, only_named) = (self.parts.answer, self.parts.tracker.is_full());
+                    let check = encode(&CheckRequest { id, filters, from, to, only_named, max });
                     requests.publish(&self.parts.topics.check, check, Qos::AtMostOnce, false);
                 }
                 Ask::At(moment) if moment <= now => {}
@@ -167,7 +182,6 @@ impl Driver {
             Event::Up(up) => self.on_up(up, now),
             Event::Down => {
                 self.requests = None;
-                self.receipts.clear();
                 if let Some(checks) = &mut self.parts.checks {
                     checks.disconnected();
                 }
@@ -179,14 +193,12 @@ impl Driver {
     }
 
     fn on_up(&mut self, up: Up, now: Moment) {
-        let own = |filter: &String, again| Wanted {
-            filter: filter.clone(),
-            qos: Qos::AtLeastOnce,
-            retained_again: again,
-        };
-        let mut wanted = vec![own(&self.parts.topics.moved, true)];
+        let own = |filter: &String, qos| Wanted { filter: filter.clone(), qos, retained_again: true };
+        // Whoever follows an order to move is gone before it can acknowledge it.
+        let mut wanted = vec![own(&self.parts.topics.moved, Qos::AtMostOnce)];
         if self.parts.checks.is_some() {
-            wanted.extend([own(&self.parts.topics.load, true), own(&self.parts.topics.update, true)]);
+            let topics = [&self.parts.topics.load, &self.parts.topics.update];
+            wanted.extend(topics.map(|topic| own(topic, Qos::AtLeastOnce)));
         }
         let filters = self.parts.filters.iter();
         wanted.extend(filters.map(|(filter, qos)| Wanted {
@@ -197,6 +209,7 @@ impl Driver {
         up.requests.subscribe(&wanted);
         self.requests = Some(up.requests);
         self.round.connected();
+        self.parts.receipts.connected(up.resumed);
         let waited = self.parts.tracker.connected(!up.resumed, now);
         self.hand_on(waited);
         if let Some(checks) = &mut self.parts.checks {
@@ -206,6 +219,10 @@ impl Driver {
     }
 
     fn on_message(&mut self, message: Incoming, now: Moment) {
+        // One that could not be followed.
+        if message.topic == self.parts.topics.moved {
+            return self.confirm(message.receipt);
+        }
         if message.topic == self.parts.topics.update && self.parts.checks.is_some() {
             self.confirm(message.receipt);
             return self.on_answer(&message.payload, now);
@@ -218,11 +235,14 @@ impl Driver {
             }
             return;
         }
-        let token = message.receipt.map(|receipt| {
-            self.tokens += 1;
-            self.receipts.insert(self.tokens, receipt);
-            self.tokens
-        });
+        let token = match message.receipt.map(|receipt| self.parts.receipts.came(receipt, &message)) {
+            None => None,
+            Some(Seen::New(token)) => Some(token),
+            Some(seen) => {
+                self.parts.tracker.duplicates += 1;
+                return self.confirm(message.receipt.filter(|_| seen == Seen::Done));
+            }
+        };
         let updates = if self.is_shared(&message.topic) {
             vec![Out::untracked(message, token)]
         } else {
@@ -263,9 +283,10 @@ impl Driver {
         }
         let delay = self.load.filter(|(_, at)| now < *at + LOAD_TTL).map(|(news, _)| news.response);
         let announced = Announced { delay: delay.or(answer.server), rate: answer.rate };
-        // What was cut from where things stand is not asked for again: it would be cut again.
-        let cut = answer.truncated && self.purpose == Purpose::Missing;
+        let truncated = answer.truncated;
         let brought = self.parts.tracker.answered(answer, self.purpose, now);
+        // What an answer brought nothing of is not asked for again: the next one would not either.
+        let cut = truncated && brought.advanced;
         let more = cut || brought.again || !self.round.is_last();
         match (brought.again, cut) {
             (true, _) => self.round.reset(),
@@ -285,23 +306,23 @@ impl Driver {
             // Counted first: whoever has an update finds it in the counts.
             let queued = Queued { update, token };
             let bytes = queued.update.payload.len();
-            let full =
-                self.shared.queued.load(Ordering::Relaxed).saturating_add(bytes) > self.parts.most_bytes;
-            let left = match self.parts.updates.try_reserve() {
-                Ok(_) if full => Some(queued),
-                Ok(room) => {
-                    self.shared.queued.fetch_add(bytes, Ordering::Relaxed);
-                    count(&mut self.shared.stats.lock(), via, ready.lost_before);
-                    room.send(queued);
-                    None
-                }
-                Err(mpsc::error::TrySendError::Full(())) => Some(queued),
-                Err(mpsc::error::TrySendError::Closed(())) => None,
-            };
-            if let Some(queued) = left {
+            if self.is_full(bytes, token) {
                 self.overrun(queued, ready.lost_before);
+                continue;
             }
+            self.shared.queue(bytes);
+            count(&mut self.shared.stats.lock(), via, ready.lost_before);
+            // Fails only when the program has dropped the subscriber, and this task ends too.
+            let _ = self.parts.updates.send(queued);
         }
+    }
+
+    /// Whether the program has too much before it to be given this. What the broker waits for is bounded by its window.
+    fn is_full(&self, bytes: usize, token: Option<u64>) -> bool {
+        let (queued, all) =
+            (self.shared.queued.load(Ordering::Relaxed), self.shared.queued_bytes.load(Ordering::Relaxed));
+        token.is_none() && queued >= self.parts.most_updates
+            || all.saturating_add(bytes) > self.parts.most_bytes
     }
 
     /// The program did not keep up, and the window of the broker did not stop what came.
@@ -322,7 +343,7 @@ impl Driver {
     }
 
     fn acknowledge_now(&mut self, token: Option<u64>) {
-        let receipt = token.and_then(|token| self.receipts.remove(&token));
+        let receipt = token.and_then(|token| self.parts.receipts.done(token));
         self.confirm(receipt);
     }
 

@@ -9,7 +9,7 @@ use tidegate_control::pacing::Bucket;
 use tidegate_control::random::{Random, Seeded};
 use tidegate_control::time::{Moment, Span};
 
-use super::checks::{Ask, CheckSettings, Checks};
+use super::checks::{Ask, Checks};
 
 fn at(seconds: f64) -> Moment {
     Moment::from_secs_f64(seconds)
@@ -28,22 +28,22 @@ impl Consumer {
         let bounds = Bounds { shortest: Span::from_millis(2_500), longest: Span::from_secs(60) };
         let strategy = SelfTuningConfig { bounds, ..Default::default() }.build().unwrap();
         let timer = CheckTimer::new(Box::new(strategy) as _, BackoffConfig::default().build().unwrap());
-        let settings = CheckSettings { most: 0.4, patience: Span::from_secs(5) };
-        let checks = Checks::new(settings, timer, Bucket::new(at(0.0), 0.4, 2.0).unwrap());
+        let checks = Checks::new(Span::from_secs(5), timer, Bucket::new(at(0.0), 0.4, 2.0).unwrap());
         let mut consumer = Self { checks, random: Seeded::stream(11, number), head: 0, known: 0 };
         consumer.checks.connected(at(0.0), &mut consumer.random);
         consumer
     }
 }
 
+fn desk(limit: f64) -> Desk {
+    let mut config = CheckConfig::default();
+    (config.max_rate, config.max_wait) = (limit, Duration::from_millis(100));
+    Desk::new(&config, at(0.0)).unwrap()
+}
+
 /// Response times of looked-up checks after the first minute, and how many checks there were in all.
 fn run(clients: u64, limit: f64, seconds: u64) -> (Vec<f64>, u64, u64) {
-    let config = {
-        let mut config = CheckConfig::default();
-        (config.max_rate, config.max_wait) = (limit, Duration::from_millis(100));
-        config
-    };
-    let mut desk = Desk::new(&config, at(0.0)).unwrap();
+    let mut desk = desk(limit);
     let mut consumers: Vec<Consumer> = (0..clients).map(Consumer::new).collect();
     let (mut world, mut update) = (Seeded::new(4), at(1.0));
     let (mut responses, mut served_after, mut later_after) = (Vec::new(), 0, 0);
@@ -95,4 +95,35 @@ fn a_thousand_consumers_are_answered_in_time_with_the_hint() {
     assert!(p95 <= 0.2, "{p95}");
     assert!(served as f64 >= 0.6 * 180.0 * 100.0, "{served} looked up: the limit is not used");
     assert!(later < served / 2, "{later} sent away: the hint does not hold them back");
+}
+
+/// All are started at the same moment, as after a power cut, and ask where things stand: those who are told to come later do not
+/// come back together.
+#[test]
+fn a_herd_that_begins_together_is_soon_through() {
+    let (mut desk, mut waiting) = (desk(100.0), (0..1_000).map(Consumer::new).collect::<Vec<_>>());
+    let (mut begun, mut asked) = (vec![false; waiting.len()], 0);
+    for step in 0..6_000 {
+        let now = at(f64::from(step) / 100.0);
+        for (number, consumer) in waiting.iter_mut().enumerate().filter(|(number, _)| !begun[*number]) {
+            let Ask::Now(id) = consumer.checks.step(now, false, true, &mut consumer.random) else { continue };
+            asked += 1;
+            let check = format!(r#"{{"id":{id},"filters":[{{"filter":"t/{number}"}}]}}"#);
+            let check = tidegate_check::Check::read(check.as_bytes()).unwrap();
+            let submitted = desk.submit(&number.to_string(), &Reply::default(), check, 1, now);
+            if let Submitted::Later(retry) = submitted {
+                consumer.checks.delayed(retry, now, &mut consumer.random);
+            }
+        }
+        while let Ok(served) = desk.serve(now) {
+            let askers = served.askers.iter().map(|asker| asker.client.parse::<usize>().unwrap());
+            askers.for_each(|number| begun[number] = true);
+        }
+        if begun.iter().all(|begun| *begun) {
+            println!("all have begun after {:.1} s, with {asked} checks", now.as_secs_f64());
+            assert!(now < at(40.0) && asked < 4_000, "after {} s, with {asked} checks", now.as_secs_f64());
+            return;
+        }
+    }
+    panic!("{} of them have not begun", begun.iter().filter(|begun| !**begun).count());
 }

@@ -191,7 +191,7 @@ impl Line {
     /// Hands on an update; what is missing before it is lost.
     pub(super) fn hand_on(&mut self, seq: u64, held: Held) -> Ready {
         let missing = seq.saturating_sub(self.last.unwrap_or(0).saturating_add(1));
-        self.last = Some(seq);
+        (self.last, self.untouched) = (Some(seq), false);
         self.last_payload = Some(mark(&held.payload));
         if let Some(doubt) = &mut self.doubt {
             doubt.first.get_or_insert((seq, missing));

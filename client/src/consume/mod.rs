@@ -6,6 +6,7 @@ mod driver;
 #[cfg(test)]
 mod herd_tests;
 mod line;
+mod receipts;
 mod round;
 mod stats;
 mod subscriber;

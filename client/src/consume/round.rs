@@ -1,5 +1,7 @@
 //! A round of checks: as many parts as it takes to name all topics, each short enough for the gateway.
 
+use tidegate_control::topic::matches;
+
 use crate::protocol::Head;
 
 /// Bytes of a check. The gateway takes 64 KiB unless it is told otherwise; half as much for filters at most.
@@ -132,19 +134,6 @@ pub(super) fn is_shared(filter: &str) -> bool {
     filter.starts_with("$share/")
 }
 
-/// Whether a filter matches a topic.
-pub(super) fn matches(filter: &str, topic: &str) -> bool {
-    let (mut filter, mut topic) = (filter.split('/'), topic.split('/'));
-    loop {
-        match (filter.next(), topic.next()) {
-            (Some("#"), _) | (None, None) => return true,
-            (Some("+"), Some(_)) => {}
-            (Some(wanted), Some(level)) if wanted == level => {}
-            _ => return false,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -177,7 +166,7 @@ mod tests {
 
     fn length(part: &Part) -> usize {
         let Part { filters, from, to } = part.clone();
-        encode(&CheckRequest { id: u64::MAX, filters, from, to, max: 100_000 }).len()
+        encode(&CheckRequest { id: u64::MAX, filters, from, to, only_named: true, max: 100_000 }).len()
     }
 
     #[test]

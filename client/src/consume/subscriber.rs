@@ -2,7 +2,6 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -50,7 +49,7 @@ pub struct Update {
 #[derive(Debug)]
 pub struct Subscriber {
     pub(super) shared: Arc<Shared>,
-    pub(super) updates: mpsc::Receiver<Queued>,
+    pub(super) updates: mpsc::UnboundedReceiver<Queued>,
     pub(super) taken: mpsc::UnboundedSender<u64>,
     pub(super) close: mpsc::Sender<oneshot::Sender<()>>,
     pub(super) task: JoinHandle<()>,
@@ -83,7 +82,7 @@ impl Subscriber {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Update>> {
         let queued = std::task::ready!(self.updates.poll_recv(context));
         Poll::Ready(queued.map(|Queued { update, token }| {
-            self.shared.queued.fetch_sub(update.payload.len(), Ordering::Relaxed);
+            self.shared.take(update.payload.len());
             if let Some(token) = token {
                 // Fails only when the driver is gone, and the connection with it.
                 let _ = self.taken.send(token);

@@ -58,6 +58,8 @@ pub(super) struct Brought {
     pub(super) updates: Vec<Out>,
     /// Updates that had not come by themselves.
     pub(super) missing: u32,
+    /// Whether it brought anything that is of use: the next one can go on from there.
+    pub(super) advanced: bool,
     /// The gateway counts anew: what it said is void, and it must be asked again at once.
     pub(super) again: bool,
 }
@@ -75,6 +77,8 @@ pub(super) struct Tracker {
     complete: bool,
     /// Whether an answer about that was cut.
     cut: bool,
+    /// When an answer had no room for anything of use: what waits since before then is not asked for out of turn again.
+    in_vain: Option<Moment>,
     pub(super) duplicates: u64,
 }
 
@@ -88,6 +92,7 @@ impl Tracker {
             begun: false,
             complete: false,
             cut: false,
+            in_vain: None,
             duplicates: 0,
         }
     }
@@ -163,6 +168,9 @@ impl Tracker {
             of_topic.sort_by_key(|(seq, _)| *seq);
             self.answered_topic(head, of_topic, answer.truncated, now, &mut brought);
         }
+        if answer.truncated && !brought.advanced {
+            self.in_vain = Some(now);
+        }
         brought
     }
 
@@ -188,8 +196,9 @@ impl Tracker {
     /// Since when an update waits for one that is missing. It counts only after a moment: messages of two publishers may
     /// overtake each other on their way.
     pub(super) fn gap(&self) -> Option<Moment> {
-        let since = self.early().flat_map(|(_, line)| line.held.values().map(|held| held.since)).min();
-        since.map(|since| since + OVERTAKING)
+        let since = self.early().flat_map(|(_, line)| line.held.values().map(|held| held.since));
+        let asked = since.filter(|since| self.in_vain.is_none_or(|in_vain| *since > in_vain));
+        asked.min().map(|since| since + OVERTAKING)
     }
 
     /// The last number known of each topic, in their order; none before the gateway has told where things stand.
@@ -211,6 +220,11 @@ impl Tracker {
                 line.ask();
             }
         }
+    }
+
+    /// Whether there is no room for more topics.
+    pub(super) fn is_full(&self) -> bool {
+        self.lines.len() >= self.settings.most_topics
     }
 
     /// Whether the gateway has told where things stand.
@@ -258,18 +272,19 @@ impl Tracker {
             self.count(before, after);
         }
         let Some(line) = self.lines.get_mut(&topic) else { return };
-        let brought = updates.last().map_or(0, |(seq, _)| *seq);
+        let last = line.last.unwrap_or(0);
+        // What the answer does not bring will not come any more, unless there was no room for it.
+        let until = if truncated { updates.last().map_or(last, |(seq, _)| last.max(*seq)) } else { head };
+        to.advanced |= until > last;
         let numbered = line.is_numbered();
         if !numbered && !updates.is_empty() {
-            let until = if truncated { brought } else { head };
             let (ready, missing) = line.compare(updates, until);
             to.missing = to.missing.saturating_add(u32::try_from(missing).unwrap_or(u32::MAX));
             let out = ready.into_iter().map(|ready| Out { topic: topic.clone(), ready, retained: false });
             return to.updates.extend(out);
         }
-        let last = line.last.unwrap_or(0);
-        let there = line.held.range(..=head).count() as u64;
-        let missing = head.saturating_sub(last).saturating_sub(there);
+        let there = line.held.range(..=until).count() as u64;
+        let missing = until.saturating_sub(last).saturating_sub(there);
         to.missing = to.missing.saturating_add(u32::try_from(missing).unwrap_or(u32::MAX));
         let before = line.waiting();
         for (seq, payload) in updates.into_iter().filter(|(seq, _)| *seq > last) {
@@ -281,8 +296,6 @@ impl Tracker {
         }
         let after = line.waiting();
         self.count(before, after);
-        // What the answer does not bring will not come any more, unless there was no room for it.
-        let until = if truncated { brought } else { head };
         let out = self.collect(topic, false, None, until);
         to.updates.extend(out);
     }
@@ -321,7 +334,7 @@ impl Tracker {
 
     fn known_or_new(&mut self, topic: &str) -> Option<&mut Line> {
         if !self.lines.contains_key(topic) {
-            if self.lines.len() >= self.settings.most_topics {
+            if self.is_full() {
                 return None;
             }
             self.lines.insert(topic.to_owned(), Line::default());

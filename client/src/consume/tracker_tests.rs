@@ -27,7 +27,8 @@ fn begun(heads: &[(&str, u64)]) -> Tracker {
 }
 
 fn message(topic: &str, payload: &str, seq: Option<u64>) -> Incoming {
-    Incoming { topic: topic.into(), payload: payload.to_owned().into(), retain: false, seq, receipt: None }
+    let payload = payload.to_owned().into();
+    Incoming { topic: topic.into(), payload, retain: false, again: false, seq, receipt: None }
 }
 
 fn numbered(seq: u64) -> Incoming {
@@ -87,12 +88,13 @@ fn what_the_history_lost_is_counted() {
 fn a_cut_answer_is_continued() {
     let mut tracker = begun(&[("t", 0)]);
     let cut = Answer { truncated: true, ..answer(6, [1, 2, 3]) };
-    assert_eq!(shown(&tracker.answered(cut, Purpose::Missing, at(1.0)).updates), ["1!", "2!", "3!"]);
+    let first = tracker.answered(cut.clone(), Purpose::Missing, at(1.0));
+    assert_eq!(shown(&first.updates), ["1!", "2!", "3!"]);
     assert_eq!(tracker.ask(), Some(vec![("t".into(), 3)]));
-    assert_eq!(
-        shown(&tracker.answered(answer(6, [4, 5, 6]), Purpose::Missing, at(1.0)).updates),
-        ["4!", "5!", "6!"]
-    );
+    let rest = tracker.answered(answer(6, [4, 5, 6]), Purpose::Missing, at(1.0));
+    assert_eq!(shown(&rest.updates), ["4!", "5!", "6!"]);
+    assert_eq!((first.missing, rest.missing), (3, 3), "each is missing once");
+    assert!(first.advanced && !tracker.answered(cut, Purpose::Missing, at(1.0)).advanced);
 }
 
 /// Topics that nobody knew of, in an answer that is cut: what it brings goes on at once.
@@ -162,6 +164,15 @@ fn what_was_under_way_when_we_began_is_no_duplicate() {
     assert_eq!(shown(&tracker.came(numbered(7), None, at(1.0))), ["7"]);
     assert!(tracker.came(numbered(6), None, at(1.0)).is_empty());
     assert_eq!(shown(&tracker.came(numbered(8), None, at(1.0))), ["8"]);
+}
+
+#[test]
+fn what_an_answer_brought_does_not_come_again_by_itself() {
+    let mut tracker = begun(&[("t", 7)]);
+    tracker.ask();
+    assert_eq!(shown(&tracker.answered(answer(9, [8, 9]), Purpose::Missing, at(1.0)).updates), ["8!", "9!"]);
+    assert!(tracker.came(numbered(9), None, at(1.1)).is_empty());
+    assert!(tracker.came(numbered(8), None, at(1.1)).is_empty());
 }
 
 /// Messages of two publishers under one topic: nobody needs to be asked about what comes in a moment.
@@ -373,6 +384,16 @@ fn topics_beyond_the_bound_are_handed_on_as_they_come() {
         assert_eq!(tracker.came(message(&format!("t/{n}"), "x", Some(7)), None, at(0.0)).len(), 1);
     }
     assert_eq!(tracker.lines.len(), 10);
+    assert!(tracker.is_full());
+    let other = Missed { topic: "other".into(), seq: 7, payload: "7".into() };
+    let heads = vec![("other".into(), 9), ("t/1".into(), 8)];
+    let cut = Answer { heads, updates: vec![other], truncated: true, ..Answer::default() };
+    let brought = tracker.answered(cut, Purpose::Missing, at(1.0));
+    assert!(!brought.advanced && brought.updates.is_empty(), "there is nothing to be had by asking again");
+    assert!(tracker.came(message("t/1", "x", Some(9)), None, at(0.9)).is_empty());
+    assert_eq!((tracker.gap(), tracker.expires()), (None, Some(at(10.9))), "not before its turn");
+    assert!(tracker.came(message("t/1", "x", Some(11)), None, at(1.2)).is_empty());
+    assert_eq!(tracker.gap(), Some(at(1.3)));
 }
 
 proptest! {

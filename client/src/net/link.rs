@@ -125,31 +125,33 @@ impl Keeper {
     }
 
     fn note(&mut self, event: &Event) {
-        match event {
-            Event::Up(_) => {
-                tracing::debug!(client = self.connection.client, to = %self.route.target(), "connected");
-                self.attempts.succeeded(self.clock.now());
-                self.route.arrived();
-            }
-            // Something got through: this is a broker that works.
-            Event::Answered { .. } => self.route.lasted(),
-            _ => {}
+        if matches!(event, Event::Up(_)) {
+            tracing::debug!(client = self.connection.client, to = %self.route.target(), "connected");
+            self.attempts.succeeded(self.clock.now());
+            self.route.arrived();
         }
     }
 
-    /// An order to move, if this is one.
+    /// An order to move, if this is one that can be followed; any other is as good as none.
     fn order(&self, event: &Event) -> Option<Broken> {
         let Event::Message(message) = event else { return None };
         if message.topic != self.moved || !self.connection.follow {
             return None;
         }
         let Move { server, permanent } = Move::read(&message.payload)?;
+        if self.route.target().references(&server).is_empty() {
+            tracing::warn!(client = self.connection.client, "an order to move that can't be followed");
+            return None;
+        }
         Some(Broken::Redirected { server: Some(server), permanent })
     }
 
     /// Decides where to go next, and waits before it does.
     async fn recover(&mut self, broken: Broken, saved: &mut Option<Saved>) {
         tracing::debug!(client = self.connection.client, from = %self.route.target(), ?broken, "disconnected");
+        if self.attempts.has_lasted(self.clock.now()) {
+            self.route.lasted();
+        }
         match broken {
             Broken::Redirected { server, permanent } if self.connection.follow => {
                 let server = match server {

@@ -16,7 +16,7 @@ pub use reconnect::Reconnect;
 pub use tls::Tls;
 
 pub(crate) use link::Link;
-pub(crate) use wire::{Requests, Wanted};
+pub(crate) use wire::{RECEIVE_MAXIMUM, Requests, Wanted};
 
 use bytes::Bytes;
 
@@ -69,6 +69,8 @@ pub(crate) struct Incoming {
     pub(crate) topic: String,
     pub(crate) payload: Bytes,
     pub(crate) retain: bool,
+    /// Whether the broker says that it has sent it before.
+    pub(crate) again: bool,
     /// Its number within its topic, if the gateway says so.
     pub(crate) seq: Option<u64>,
     /// What acknowledges it, if it has to be and we have to do it.

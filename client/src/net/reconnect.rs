@@ -75,13 +75,17 @@ impl Attempts {
         self.connected = Some(now);
     }
 
+    /// Whether there is a connection that did not break at once: a broker that accepts and drops must not be stormed.
+    pub(crate) fn has_lasted(&self, now: Moment) -> bool {
+        self.connected.is_some_and(|since| now.since(since) > span(self.settings.first))
+    }
+
     /// A connection broke or could not be made: the time to wait.
     pub(crate) fn failed(&mut self, now: Moment, random: &mut dyn Random) -> Span {
-        let lasted = self.connected.take().map_or(Span::ZERO, |since| now.since(since));
-        // One that broke at once is no success: a broker that accepts and drops must not be stormed.
-        if lasted > span(self.settings.first) {
+        if self.has_lasted(now) {
             self.place = None;
         }
+        self.connected = None;
         let first = self.settings.first.as_secs_f64();
         let Some(place) = self.place else {
             let place = random.uniform();

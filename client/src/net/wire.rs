@@ -1,6 +1,8 @@
 //! What the two versions of MQTT have in common.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio_rustls::rustls::ClientConfig;
@@ -11,13 +13,17 @@ use super::wire4::Wire4;
 use super::wire5::Wire5;
 use super::{Event, Receipt, wire4, wire5};
 
-/// Requests that may wait for the event loop: more than all that is ever under way.
-pub(super) const REQUESTS: usize = 128;
+/// Requests that may wait for the event loop: an acknowledgement for each packet identifier that a broker may use, and more
+/// than all else that is ever under way. Only what does wait takes memory.
+pub(super) const REQUESTS: usize = u16::MAX as usize + 256;
 /// Packet identifiers in use: their table takes memory for each.
 pub(super) const IDENTIFIERS: u16 = 128;
 
 /// Messages that the broker may send before we acknowledge one: what it holds back, it can see.
-pub(super) const RECEIVE_MAXIMUM: u16 = 64;
+pub(crate) const RECEIVE_MAXIMUM: u16 = 64;
+
+/// How long bytes may wait for a socket that takes none.
+const STUCK: Duration = Duration::from_secs(5);
 
 /// Why a connection ended.
 #[derive(Debug)]
@@ -63,12 +69,23 @@ impl Wire {
         }
     }
 
-    /// The next event, if it is one of interest. Must not be dropped before it is done.
+    /// The next event, if it is one of interest. Must not be dropped before it is done, unless the connection is closed then.
     pub(super) async fn next(&mut self) -> Result<Option<Event>, Broken> {
-        match self {
-            Self::V4(wire) => wire.next().await,
-            Self::V5(wire) => wire.next().await,
-        }
+        // The event loop comes back at least once in each keep-alive, with the ping that it sends, unless it waits for a
+        // socket that takes nothing: with MQTT 5 it would wait there for ever.
+        let patience = STUCK
+            + match self {
+                Self::V4(wire) => wire.keep_alive(),
+                Self::V5(wire) => wire.keep_alive(),
+            };
+        let next = async {
+            match self {
+                Self::V4(wire) => wire.next().await,
+                Self::V5(wire) => wire.next().await,
+            }
+        };
+        let stuck = || Broken::Failed("the network takes nothing".into());
+        tokio::time::timeout(patience, next).await.unwrap_or_else(|_| Err(stuck()))
     }
 
     /// Ends the connection: events that still wait, and what must be kept.
@@ -98,6 +115,93 @@ pub(super) fn host(target: &Address) -> String {
         Carrier::WebSocket | Carrier::SecureWebSocket => target.url(),
     }
 }
+
+/// Messages of QoS 2 that we have and the broker has not let go.
+#[derive(Debug, Default)]
+pub(super) struct Half {
+    ids: BTreeSet<u16>,
+    /// Whether the broker let one go that we know nothing of, from before this program was started perhaps.
+    strangers: bool,
+}
+
+impl Half {
+    /// One came.
+    pub(super) fn came(&mut self, id: u16) {
+        self.ids.insert(id);
+    }
+
+    /// The broker lets one go.
+    pub(super) fn released(&mut self, id: u16) {
+        self.strangers |= !self.ids.remove(&id);
+    }
+
+    /// Those that the broker may let go: any, if there were strangers.
+    pub(super) fn ids(&self) -> impl Iterator<Item = u16> {
+        let any = if self.strangers { u16::MAX } else { 0 };
+        (1..=any).chain(self.ids.iter().copied())
+    }
+}
+
+/// What is the same with both versions, but for the types of the library, which have the same names.
+macro_rules! common {
+    () => {
+        /// What must outlive a connection.
+        pub(super) struct Saved {
+            state: MqttState,
+            pending: VecDeque<Request>,
+            half: Half,
+        }
+
+        impl Saved {
+            /// Takes it out of a connection that has ended.
+            fn of(mut events: EventLoop, half: Half) -> Self {
+                events.clean();
+                // What was asked for and not sent belongs to the caller; what was sent goes again with its identifier.
+                let mut pending = std::mem::take(&mut events.pending);
+                pending.retain_mut(|request| match request {
+                    Request::Publish(publish) => {
+                        publish.dup = true;
+                        publish.pkid != 0
+                    }
+                    Request::PubRel(_) => true,
+                    _ => false,
+                });
+                // Nor was one sent that waited for its identifier: kept, it would stop all others.
+                events.state.collision = None;
+                Self { state: events.state, pending, half }
+            }
+
+            /// Puts it into a new connection; the messages of QoS 2 that we have and the broker has not let go.
+            fn restore(self, events: &mut EventLoop) -> Half {
+                (events.state, events.pending) = (self.state, self.pending);
+                for id in self.half.ids() {
+                    // The library has forgotten them, and takes it for a mistake when the broker lets one go.
+                    let receipt = Receipt { id, qos: Qos::ExactlyOnce };
+                    let _ = events.state.handle_incoming_packet(Packet::Publish(received(receipt)));
+                    events.state.events.clear();
+                }
+                self.half
+            }
+        }
+
+        pub(super) fn qos(qos: Qos) -> QoS {
+            match qos {
+                Qos::AtMostOnce => QoS::AtMostOnce,
+                Qos::AtLeastOnce => QoS::AtLeastOnce,
+                Qos::ExactlyOnce => QoS::ExactlyOnce,
+            }
+        }
+
+        fn receipt(id: u16, qos: QoS) -> Option<Receipt> {
+            match qos {
+                QoS::AtMostOnce => None,
+                QoS::AtLeastOnce => Some(Receipt { id, qos: Qos::AtLeastOnce }),
+                QoS::ExactlyOnce => Some(Receipt { id, qos: Qos::ExactlyOnce }),
+            }
+        }
+    };
+}
+pub(super) use common;
 
 /// A filter to subscribe to.
 #[derive(Debug, Clone, PartialEq, Eq)]

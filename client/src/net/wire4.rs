@@ -1,6 +1,7 @@
 //! MQTT 3.1.1 through rumqttc.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use rumqttc::{
     AsyncClient, Event as Raw, EventLoop, MqttOptions, MqttState, Outgoing, Packet, Publish, QoS, Request,
@@ -9,24 +10,21 @@ use rumqttc::{
 
 use super::address::Address;
 use super::connection::{Connection, Qos};
-use super::wire::{self, Broken, IDENTIFIERS, REQUESTS, Requests, Wanted};
+use super::wire::{self, Broken, Half, IDENTIFIERS, REQUESTS, Requests, Wanted};
 use super::{Event, Incoming, Outcome, Receipt, Up};
 use crate::protocol::Hints;
 
 /// The protocol's own limit of a packet.
 const LARGEST: usize = 268_435_455;
 
-/// What must outlive a connection.
-pub(super) struct Saved {
-    state: MqttState,
-    pending: VecDeque<Request>,
-}
+wire::common!();
 
 /// A connection.
 pub(super) struct Wire4 {
     requests: AsyncClient,
     events: EventLoop,
     has_saved: bool,
+    half: Half,
 }
 
 impl Wire4 {
@@ -46,10 +44,12 @@ impl Wire4 {
         let (requests, mut events) = AsyncClient::new(options, REQUESTS);
         events.network_options.set_tcp_nodelay(true);
         let has_saved = saved.is_some();
-        if let Some(saved) = saved {
-            (events.state, events.pending) = (saved.state, saved.pending);
-        }
-        Self { requests, events, has_saved }
+        let half = saved.map_or_else(Half::default, |saved| saved.restore(&mut events));
+        Self { requests, events, has_saved, half }
+    }
+
+    pub(super) fn keep_alive(&self) -> Duration {
+        self.events.mqtt_options.keep_alive()
     }
 
     pub(super) async fn next(&mut self) -> Result<Option<Event>, Broken> {
@@ -60,20 +60,10 @@ impl Wire4 {
     pub(super) fn close(mut self) -> (Vec<Event>, wire::Saved) {
         let raw: Vec<Raw> = self.events.state.events.drain(..).collect();
         let rest = raw.into_iter().filter_map(|raw| self.event(raw)).collect();
-        self.events.clean();
-        let mut pending = std::mem::take(&mut self.events.pending);
-        pending.retain_mut(|request| match request {
-            Request::Publish(publish) => {
-                publish.dup = true;
-                publish.pkid != 0
-            }
-            Request::PubRel(_) => true,
-            _ => false,
-        });
-        (rest, wire::Saved::V4(Saved { state: self.events.state, pending }))
+        (rest, wire::Saved::V4(Saved::of(self.events, self.half)))
     }
 
-    fn event(&self, raw: Raw) -> Option<Event> {
+    fn event(&mut self, raw: Raw) -> Option<Event> {
         let accepted = |id| Event::Answered { id, outcome: Outcome::Accepted, hints: Hints::default() };
         match raw {
             Raw::Incoming(Packet::ConnAck(connack)) => Some(Event::Up(Up {
@@ -85,9 +75,16 @@ impl Wire4 {
             Raw::Incoming(Packet::PubAck(ack)) => Some(accepted(ack.pkid)),
             Raw::Incoming(Packet::PubRec(rec)) => Some(accepted(rec.pkid)),
             Raw::Incoming(Packet::Publish(publish)) => {
-                let receipt = receipt(publish.pkid, publish.qos);
-                let (topic, retain) = (publish.topic, publish.retain);
-                Some(Event::Message(Incoming { topic, payload: publish.payload, retain, seq: None, receipt }))
+                let Publish { dup: again, qos, retain, topic, pkid, payload } = publish;
+                if qos == QoS::ExactlyOnce {
+                    self.half.came(pkid);
+                }
+                let receipt = receipt(pkid, qos);
+                Some(Event::Message(Incoming { topic, payload, retain, again, seq: None, receipt }))
+            }
+            Raw::Incoming(Packet::PubRel(release)) => {
+                self.half.released(release.pkid);
+                None
             }
             Raw::Incoming(Packet::SubAck(ack)) => {
                 let refused =
@@ -97,22 +94,6 @@ impl Wire4 {
             Raw::Outgoing(Outgoing::Publish(id)) => Some(Event::Sent(id)),
             _ => None,
         }
-    }
-}
-
-pub(super) fn qos(qos: Qos) -> QoS {
-    match qos {
-        Qos::AtMostOnce => QoS::AtMostOnce,
-        Qos::AtLeastOnce => QoS::AtLeastOnce,
-        Qos::ExactlyOnce => QoS::ExactlyOnce,
-    }
-}
-
-fn receipt(id: u16, qos: QoS) -> Option<Receipt> {
-    match qos {
-        QoS::AtMostOnce => None,
-        QoS::AtLeastOnce => Some(Receipt { id, qos: Qos::AtLeastOnce }),
-        QoS::ExactlyOnce => Some(Receipt { id, qos: Qos::ExactlyOnce }),
     }
 }
 

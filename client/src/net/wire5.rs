@@ -1,6 +1,7 @@
 //! MQTT 5 through rumqttc.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use rumqttc::Transport;
 use rumqttc::v5::mqttbytes::QoS;
@@ -15,25 +16,24 @@ use rumqttc::{NetworkOptions, Outgoing};
 
 use super::address::Address;
 use super::connection::{Connection, Qos};
-use super::wire::{self, Broken, IDENTIFIERS, RECEIVE_MAXIMUM, REQUESTS, Requests, Wanted};
+use super::wire::{self, Broken, Half, IDENTIFIERS, RECEIVE_MAXIMUM, REQUESTS, Requests, Wanted};
 use super::{Event, Incoming, Outcome, Receipt, Up};
 use crate::protocol::Hints;
 
 /// After so many refusals of QoS 2 messages, each of which the library counts as under way for ever, connect anew.
 const MOST_LEAKED: u16 = IDENTIFIERS / 4;
 
-/// What must outlive a connection.
-pub(super) struct Saved {
-    state: MqttState,
-    pending: VecDeque<Request>,
-}
+wire::common!();
 
 /// A connection.
 pub(super) struct Wire5 {
     requests: AsyncClient,
     events: EventLoop,
     has_saved: bool,
+    half: Half,
     leaked: u16,
+    /// The keep-alive that we ask for.
+    keep_alive: Duration,
 }
 
 impl Wire5 {
@@ -57,10 +57,12 @@ impl Wire5 {
         }
         let (requests, mut events) = AsyncClient::new(options, REQUESTS);
         let has_saved = saved.is_some();
-        if let Some(saved) = saved {
-            (events.state, events.pending) = (saved.state, saved.pending);
-        }
-        Self { requests, events, has_saved, leaked: 0 }
+        let half = saved.map_or_else(Half::default, |saved| saved.restore(&mut events));
+        Self { requests, events, has_saved, half, leaked: 0, keep_alive: connection.keep_alive }
+    }
+
+    pub(super) fn keep_alive(&self) -> Duration {
+        self.events.options.keep_alive()
     }
 
     pub(super) async fn next(&mut self) -> Result<Option<Event>, Broken> {
@@ -73,18 +75,7 @@ impl Wire5 {
     pub(super) fn close(mut self) -> (Vec<Event>, wire::Saved) {
         let raw: Vec<Raw> = self.events.state.events.drain(..).collect();
         let rest = raw.into_iter().filter_map(|raw| self.event(raw).ok().flatten()).collect();
-        self.events.clean();
-        // What was asked for and not sent belongs to the caller; what was sent goes again with its identifier.
-        let mut pending = std::mem::take(&mut self.events.pending);
-        pending.retain_mut(|request| match request {
-            Request::Publish(publish) => {
-                publish.dup = true;
-                publish.pkid != 0
-            }
-            Request::PubRel(_) => true,
-            _ => false,
-        });
-        (rest, wire::Saved::V5(Saved { state: self.events.state, pending }))
+        (rest, wire::Saved::V5(Saved::of(self.events, self.half)))
     }
 
     fn event(&mut self, raw: Raw) -> Result<Option<Event>, Broken> {
@@ -92,7 +83,16 @@ impl Wire5 {
             Raw::Incoming(Packet::ConnAck(connack)) => Some(Event::Up(self.up(&connack))),
             Raw::Incoming(Packet::PubAck(ack)) => Some(acknowledged(&ack)),
             Raw::Incoming(Packet::PubRec(rec)) => Some(self.received(&rec)?),
-            Raw::Incoming(Packet::Publish(publish)) => message(publish),
+            Raw::Incoming(Packet::Publish(publish)) => {
+                if publish.qos == QoS::ExactlyOnce {
+                    self.half.came(publish.pkid);
+                }
+                message(publish)
+            }
+            Raw::Incoming(Packet::PubRel(release)) => {
+                self.half.released(release.pkid);
+                None
+            }
             Raw::Incoming(Packet::SubAck(ack)) => {
                 let good = |code: &&SubscribeReasonCode| !matches!(code, SubscribeReasonCode::Success(_));
                 Some(Event::Subscribed { refused: ack.return_codes.iter().filter(good).count() })
@@ -102,7 +102,11 @@ impl Wire5 {
         })
     }
 
-    fn up(&self, connack: &ConnAck) -> Up {
+    fn up(&mut self, connack: &ConnAck) -> Up {
+        // A broker that wants no pings gets ours nevertheless; the library would send them without end.
+        if self.events.options.keep_alive().is_zero() {
+            self.events.options.set_keep_alive(self.keep_alive);
+        }
         let properties = connack.properties.as_ref();
         let largest = properties.and_then(|all| all.max_packet_size).unwrap_or(u32::MAX);
         Up {
@@ -165,7 +169,8 @@ fn message(publish: Publish) -> Option<Event> {
     let seq = properties.iter().find(|(key, _)| key == "tide-seq");
     let seq = seq.and_then(|(_, value)| value.parse().ok()).and_then(crate::protocol::number);
     let receipt = receipt(publish.pkid, publish.qos);
-    Some(Event::Message(Incoming { topic, payload: publish.payload, retain: publish.retain, seq, receipt }))
+    let Publish { payload, retain, dup: again, .. } = publish;
+    Some(Event::Message(Incoming { topic, payload, retain, again, seq, receipt }))
 }
 
 fn redirect(disconnect: &Disconnect) -> Option<Broken> {
@@ -176,22 +181,6 @@ fn redirect(disconnect: &Disconnect) -> Option<Broken> {
     };
     let server = disconnect.properties.as_ref()?.server_reference.clone()?;
     Some(Broken::Redirected { server: Some(server), permanent })
-}
-
-pub(super) fn qos(qos: Qos) -> QoS {
-    match qos {
-        Qos::AtMostOnce => QoS::AtMostOnce,
-        Qos::AtLeastOnce => QoS::AtLeastOnce,
-        Qos::ExactlyOnce => QoS::ExactlyOnce,
-    }
-}
-
-fn receipt(id: u16, qos: QoS) -> Option<Receipt> {
-    match qos {
-        QoS::AtMostOnce => None,
-        QoS::AtLeastOnce => Some(Receipt { id, qos: Qos::AtLeastOnce }),
-        QoS::ExactlyOnce => Some(Receipt { id, qos: Qos::ExactlyOnce }),
-    }
 }
 
 /// What the library needs to know of a message to acknowledge it.

@@ -18,6 +18,8 @@ pub(crate) struct CheckRequest {
     pub(crate) from: Option<String>,
     /// Topics from this one on are not asked for.
     pub(crate) to: Option<String>,
+    /// Topics that it does not name are not asked for.
+    pub(crate) only_named: bool,
     pub(crate) max: usize,
 }
 
@@ -30,6 +32,9 @@ pub(crate) fn encode(request: &CheckRequest) -> Bytes {
         if let Some(topic) = end {
             check[key] = topic.as_str().into();
         }
+    }
+    if request.only_named {
+        check["only_named"] = true.into();
     }
     check.to_string().into()
 }
@@ -137,7 +142,7 @@ mod tests {
     fn the_check_of_the_protocol_is_written() {
         let since = Some(vec![("room/1/temp".to_owned(), 1041)]);
         let filters = vec![("room/+/temp".into(), since)];
-        let request = CheckRequest { id: 17, filters, from: None, to: None, max: 100 };
+        let request = CheckRequest { id: 17, filters, from: None, to: None, only_named: false, max: 100 };
         let written: Value = serde_json::from_slice(&encode(&request)).unwrap();
         let expected =
             r#"{"v":1,"id":17,"filters":[{"filter":"room/+/temp","since":{"room/1/temp":1041}}],"max":100}"#;
@@ -145,6 +150,8 @@ mod tests {
         let part = encode(&CheckRequest { from: Some("a".into()), to: Some("b".into()), ..request.clone() });
         let part: Value = serde_json::from_slice(&part).unwrap();
         assert_eq!((&part["from"], &part["to"]), (&json!("a"), &json!("b")));
+        let named = encode(&CheckRequest { only_named: true, ..request.clone() });
+        assert_eq!(serde_json::from_slice::<Value>(&named).unwrap()["only_named"], true);
         let first = CheckRequest { filters: vec![("a/#".into(), None)], ..request };
         assert!(!String::from_utf8_lossy(&encode(&first)).contains("since"));
     }

@@ -8,7 +8,7 @@ mod topics;
 #[cfg(test)]
 pub(crate) use check::Missed;
 pub(crate) use check::{Answer, CheckRequest, Head, encode, number};
-pub(crate) use topics::{Topics, is_topic_name};
+pub(crate) use topics::Topics;
 
 use serde_json::Value;
 use tidegate_control::time::Span;

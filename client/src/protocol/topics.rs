@@ -1,5 +1,7 @@
 //! The topics of the control protocol for one client.
 
+use tidegate_control::topic;
+
 /// The control topics of one client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Topics {
@@ -15,8 +17,8 @@ pub(crate) struct Topics {
 impl Topics {
     /// Topics under a prefix; none when prefix, client or class can't be part of a topic name.
     pub(crate) fn new(prefix: &str, client: &str, class: Option<&str>) -> Option<Self> {
-        let level = |text: &str| is_topic_name(text) && !text.contains('/');
-        let good = is_topic_name(prefix) && level(client) && class.is_none_or(level);
+        let level = |text: &str| topic::is_name(text) && !text.contains('/');
+        let good = topic::is_name(prefix) && level(client) && class.is_none_or(level);
         good.then(|| Self {
             rate: format!("{prefix}/rate"),
             class: class.map(|class| format!("{prefix}/rate/class/{class}")),
@@ -27,11 +29,6 @@ impl Topics {
             moved: format!("{prefix}/move/{client}"),
         })
     }
-}
-
-/// Whether MQTT lets a message be published under this name.
-pub(crate) fn is_topic_name(name: &str) -> bool {
-    !name.is_empty() && name.len() <= 65_535 && !name.contains(['+', '#', '\0'])
 }
 
 #[cfg(test)]

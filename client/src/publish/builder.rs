@@ -59,7 +59,7 @@ impl PublisherBuilder {
         self.policy_by(move |_| policy.clone())
     }
 
-    /// How samples are aggregated, by topic; asked once for each, while the publisher is locked: it must not call it.
+    /// How samples are aggregated, by topic; asked when a topic is offered for the first time, or again after a long time.
     pub fn policy_by(mut self, policy: impl Fn(&str) -> Policy + Send + Sync + 'static) -> Self {
         self.outbox.slots.policy = Arc::new(policy);
         self
@@ -145,6 +145,7 @@ impl PublisherBuilder {
         let tls = self.connection.validate()?;
         let runtime = tokio::runtime::Handle::try_current().map_err(|_| Error::NoRuntime)?;
         let shared = Arc::new(Shared {
+            policy: self.outbox.slots.policy.clone(),
             outbox: Mutex::new(Outbox::new(self.outbox)),
             offered: Notify::new(),
             progress: Notify::new(),

@@ -3,6 +3,7 @@
 mod builder;
 mod counters;
 mod driver;
+mod job;
 mod outbox;
 mod pace;
 mod publisher;

@@ -6,16 +6,18 @@ use bytes::Bytes;
 use tidegate_control::pacing::Pass;
 use tidegate_control::random::Random;
 use tidegate_control::time::{Moment, Span};
+use tidegate_control::topic::is_name;
 
 use super::counters::PublisherStats;
+use super::job::{Finished, Job, Panic};
 use super::pace::Pace;
 use super::rate::{Limit, RateBook, Source};
-use super::slots::{SlotSettings, Slots, Taken};
+use super::slots::{Lent, Settled, SlotSettings, Slots, Taken};
 use super::urgent::Urgent;
 use super::{Message, UrgentFull};
-use crate::aggregate::Added;
+use crate::aggregate::Aggregate;
 use crate::net::Outcome;
-use crate::protocol::{Hints, RateNews, is_topic_name};
+use crate::protocol::{Hints, RateNews};
 use crate::sample::Sample;
 
 /// How long a refusal holds that does not say so itself.
@@ -38,12 +40,23 @@ pub(crate) struct OutboxSettings {
 }
 
 /// What to do now.
-#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Send this; it counts as handed over.
     Send(Message),
+    /// Do this without the lock, and bring it back.
+    Work(Job),
     /// Nothing before this moment, unless something happens.
     Wait(Option<Moment>),
+}
+
+/// What to do with a sample that is offered.
+pub(crate) enum Offer {
+    /// Nothing more; whether it was taken.
+    Done(bool),
+    /// Make an aggregate for its topic, without the lock.
+    Make(Sample),
+    /// Do this without the lock, and bring it back.
+    Work(Job),
 }
 
 /// All that a publisher knows.
@@ -85,21 +98,44 @@ impl Outbox {
         }
     }
 
-    /// Takes a sample; false when it could not be taken.
-    pub(crate) fn offer(&mut self, topic: &str, sample: Sample) -> bool {
-        self.stats.offered += 1;
+    /// A sample is offered.
+    pub(crate) fn offer(&mut self, topic: &str, sample: Sample) -> Offer {
         let under_way = self.under_way().map(|message| message.payload.len()).sum();
-        let added = if is_topic_name(topic) { self.slots.add(topic, sample, under_way) } else { None };
-        match added {
-            Some(Added::Kept) => {}
-            Some(Added::Replaced(gone)) => self.stats.replaced += gone,
-            Some(Added::Dropped(gone)) => self.stats.dropped += gone,
-            Some(Added::Refused) | None => {
-                self.stats.refused += 1;
-                return false;
-            }
-        }
-        true
+        let lent = if is_name(topic) { self.slots.lend(topic, sample, under_way) } else { Lent::NoRoom };
+        let offer = match lent {
+            Lent::Make(sample) => return Offer::Make(sample),
+            Lent::NoRoom => Offer::Done(false),
+            Lent::Queued => Offer::Done(true),
+            Lent::Job(job) => Offer::Work(job),
+        };
+        self.stats.offered += 1;
+        self.stats.refused += u64::from(matches!(offer, Offer::Done(false)));
+        offer
+    }
+
+    /// An aggregate was made for a new topic, and the sample is offered again.
+    pub(crate) fn made(&mut self, topic: &str, aggregate: Box<dyn Aggregate>, sample: Sample) -> Offer {
+        self.slots.insert(topic, aggregate);
+        self.offer(topic, sample)
+    }
+
+    /// Work is brought back: what to do next, and what a panic there left.
+    pub(crate) fn finish(&mut self, finished: Finished, now: Moment) -> (Step, Option<Panic>) {
+        let (Settled { refused, replaced, dropped, taken }, panic) = self.slots.settle(finished, now);
+        self.stats.refused += refused;
+        self.stats.replaced += replaced;
+        self.stats.dropped += dropped;
+        let again = Step::Wait(Some(now));
+        let Some(Taken { number, topic, payload, samples, newest_wins }) = taken else {
+            return (again, panic);
+        };
+        let Some(payload) = payload else {
+            self.stats.dropped += samples;
+            return (again, panic);
+        };
+        let (urgent, repeated) = (false, false);
+        let message = Message { number, topic, payload, samples, urgent, newest_wins, repeated };
+        (self.hand(message, now), panic)
     }
 
     /// Takes an urgent message, unless there is no room.
@@ -114,7 +150,7 @@ impl Outbox {
             newest_wins: false,
             repeated: false,
         };
-        if is_topic_name(topic) && self.urgent.push(message) {
+        if is_name(topic) && self.urgent.push(message) {
             return Ok(());
         }
         self.stats.urgent_refused += 1;
@@ -123,6 +159,9 @@ impl Outbox {
 
     /// What to do now.
     pub(crate) fn step(&mut self, now: Moment, random: &mut dyn Random) -> Step {
+        if let Some(job) = self.slots.catch_up() {
+            return Step::Work(job);
+        }
         let limit = self.book.limit(now);
         self.pace.follow(now, limit);
         let full = self.window.is_none_or(|window| self.handed.len() + self.flying.len() >= window);
@@ -157,6 +196,13 @@ impl Outbox {
     pub(crate) fn disconnected(&mut self) {
         self.window = None;
         while let Some(message) = self.handed.pop_back() {
+            self.put_back(message);
+        }
+    }
+
+    /// The network did not take the message that was handed over last.
+    pub(crate) fn not_taken(&mut self) {
+        if let Some(message) = self.handed.pop_back() {
             self.put_back(message);
         }
     }
@@ -220,6 +266,14 @@ impl Outbox {
         self.book.limit(now)
     }
 
+    /// Whether there is nothing to be sent, and nothing that waits for an answer. What is within a deadband is not to be sent.
+    pub(crate) fn is_settled(&self, now: Moment) -> bool {
+        let limit = self.book.limit(now);
+        let interval = limit.rate.filter(|_| limit.held).map_or(Span::ZERO, Span::from_rate);
+        let samples = self.under_way().next().is_some() || self.slots.has_news(interval);
+        !samples && self.urgent.count() == 0 && self.urgent.repeats() == 0
+    }
+
     /// What was counted.
     pub(crate) fn stats(&self) -> PublisherStats {
         let waiting = self.slots.samples() + self.under_way().map(|message| message.samples).sum::<u64>();
@@ -274,24 +328,11 @@ impl Outbox {
         }
         match place {
             None => self.again.pop_front().map_or(Step::Wait(None), |message| self.hand(message, now)),
-            Some(place) => self.take(place, now),
+            Some(place) => {
+                let number = self.number();
+                self.slots.take(place, number).map_or(Step::Wait(Some(now)), Step::Work)
+            }
         }
-    }
-
-    fn take(&mut self, place: usize, now: Moment) -> Step {
-        let number = self.number();
-        let again = Step::Wait(Some(now));
-        let Some(Taken { topic, payload, samples, newest_wins }) = self.slots.take(place, number, now) else {
-            return again;
-        };
-        let Some(payload) = payload else {
-            self.stats.dropped += samples;
-            return again;
-        };
-        self.hand(
-            Message { number, topic, payload, samples, urgent: false, newest_wins, repeated: false },
-            now,
-        )
     }
 
     /// Gives a message to the network, unless the broker would never take it.

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use tidegate_control::random::Seeded;
 
 use super::*;
-use crate::aggregate::Policy;
+use crate::aggregate::{Added, Merged, Policy};
+use crate::publish::slots::PolicyOf;
 
 fn at(seconds: f64) -> Moment {
     Moment::from_secs_f64(seconds)
@@ -38,20 +39,48 @@ struct Rig {
     ids: u16,
     /// Sent and not answered.
     flying: Vec<(u16, Message)>,
+    policy: Arc<PolicyOf>,
 }
 
 impl Rig {
     fn new(settings: OutboxSettings) -> Self {
+        let policy = settings.slots.policy.clone();
         let mut outbox = Outbox::new(settings);
         outbox.connected(100, usize::MAX, false);
-        Self { outbox, random: Seeded::new(1), now: at(1.0), ids: 0, flying: Vec::new() }
+        Self { outbox, random: Seeded::new(1), now: at(1.0), ids: 0, flying: Vec::new(), policy }
+    }
+
+    /// Offers a sample as a publisher does.
+    fn offer(&mut self, topic: &str, sample: Sample) -> bool {
+        let mut offer = self.outbox.offer(topic, sample);
+        loop {
+            offer = match offer {
+                Offer::Done(taken) => return taken,
+                Offer::Make(sample) => self.outbox.made(topic, (self.policy)(topic).make(), sample),
+                Offer::Work(job) => {
+                    let finished = job.run();
+                    let taken = finished.is_taken();
+                    assert!(self.outbox.finish(finished, self.now).1.is_none());
+                    Offer::Done(taken)
+                }
+            }
+        }
+    }
+
+    /// What to do now, with the work done.
+    fn step(&mut self) -> Step {
+        match self.outbox.step(self.now, &mut self.random) {
+            Step::Work(job) => self.outbox.finish(job.run(), self.now).0,
+            step => step,
+        }
     }
 
     /// Sends all that may go now; what went, and when to look again.
     fn run(&mut self) -> (Vec<Message>, Option<Moment>) {
         let mut gone = Vec::new();
         loop {
-            match self.outbox.step(self.now, &mut self.random) {
+            match self.step() {
+                Step::Work(_) => panic!("the work is done"),
                 Step::Send(message) => {
                     self.ids += 1;
                     self.outbox.sent(self.ids, self.now);
@@ -110,11 +139,11 @@ impl Rig {
 fn without_a_limit_every_sample_is_a_message() {
     let mut rig = Rig::new(settings(Policy::Latest));
     for n in 0..4 {
-        assert!(rig.outbox.offer("t", n.into()));
+        assert!(rig.offer("t", n.into()));
         assert_eq!(Rig::texts(&rig.run().0), [n.to_string()]);
     }
     assert_eq!(rig.run().0, []);
-    assert!(rig.outbox.offer("t", 4.into()) && rig.outbox.offer("t", 5.into()));
+    assert!(rig.offer("t", 4.into()) && rig.offer("t", 5.into()));
     assert_eq!(rig.run().0, [], "four are the window");
     rig.answer_all(Outcome::Accepted);
     assert_eq!(Rig::texts(&rig.run().0), ["5"]);
@@ -140,7 +169,7 @@ fn a_fleet_keeps_the_rate_spreads_and_discards_nothing() {
             }
             let value = f64::from(step).sin() * 10.0 + member as f64;
             (offered_sum, offered) = (offered_sum + value, offered + 1);
-            rig.outbox.offer("temp", value.into());
+            rig.offer("temp", value.into());
             messages.extend(rig.run_for(0.5));
         }
         let on_time = messages.len();
@@ -179,7 +208,7 @@ fn a_minute_without_network_neither_blocks_nor_grows() {
         let mut rig = Rig::new(settings(policy.clone()));
         rig.outbox.disconnected();
         for n in 0..6_000 {
-            rig.outbox.offer(&format!("t/{}", n % 20), n.into());
+            rig.offer(&format!("t/{}", n % 20), n.into());
             let _ = rig.outbox.offer_urgent("alarm", "x".into());
             assert!(rig.run().0.is_empty());
             assert!(rig.outbox.bytes() <= 10_000, "{policy:?}: {}", rig.outbox.bytes());
@@ -204,7 +233,7 @@ fn alarms_keep_their_order_through_refusals_and_breaks() {
         rig.outbox.offer_urgent("alarm", text.into()).unwrap();
     }
     assert_eq!(rig.outbox.offer_urgent("alarm", "f".into()), Err(UrgentFull));
-    rig.outbox.offer("t", 1.into());
+    rig.offer("t", 1.into());
     assert_eq!(Rig::texts(&rig.run().0), ["a", "1"], "one alarm at a time, before the samples");
     rig.answer(0, Outcome::PushedBack, &Hints { wait: Some(Span::from_secs(3)), ..Hints::default() });
     rig.answer(0, Outcome::Accepted, &Hints::default());
@@ -272,19 +301,19 @@ fn alarms_that_a_broker_may_have_forgotten_go_again() {
 fn a_refused_message_goes_again_unless_a_newer_one_replaced_it() {
     let hints = Hints { rate: Some(Some(1.0)), wait: Some(Span::from_millis(500)), nonsense: 0 };
     let mut rig = Rig::new(settings(Policy::Latest));
-    rig.outbox.offer("t", 1.into());
+    rig.offer("t", 1.into());
     rig.run();
-    rig.outbox.offer("t", 2.into());
+    rig.offer("t", 2.into());
     rig.run();
     rig.answer(1, Outcome::Accepted, &Hints::default());
     rig.answer(0, Outcome::PushedBack, &hints);
     assert!(rig.run_for(10.0).is_empty(), "2 is there, 1 is of no use any more");
     assert_eq!(rig.outbox.stats().replaced, 1);
     let mut rig = Rig::new(settings(Policy::Mean));
-    rig.outbox.offer("t", 1.into());
+    rig.offer("t", 1.into());
     rig.run();
     rig.answer(0, Outcome::PushedBack, &hints);
-    rig.outbox.offer("t", 2.into());
+    rig.offer("t", 2.into());
     assert_eq!(rig.run().0, []);
     let went = rig.run_for(10.0);
     assert_eq!(went.len(), 2, "a mean counts whatever came later");
@@ -297,7 +326,7 @@ fn a_refused_message_goes_again_unless_a_newer_one_replaced_it() {
 #[test]
 fn the_interval_of_an_accepted_message_is_no_pause() {
     let mut rig = Rig::new(settings(Policy::Mean));
-    rig.outbox.offer("t", 0.into());
+    rig.offer("t", 0.into());
     rig.run();
     let mut sent = 0;
     for n in 0..1000 {
@@ -306,7 +335,7 @@ fn the_interval_of_an_accepted_message_is_no_pause() {
         while !rig.flying.is_empty() {
             rig.answer(0, Outcome::Accepted, &hints);
         }
-        rig.outbox.offer("t", n.into());
+        rig.offer("t", n.into());
         rig.now += Span::from_secs(1);
         sent += rig.run().0.len();
     }
@@ -322,7 +351,7 @@ fn samples_under_way_count_for_the_bound() {
     with.slots.most_bytes = 1_000;
     let mut rig = Rig::new(with);
     for n in 0..500 {
-        rig.outbox.offer(&format!("t/{}", n % 10), "twenty bytes or so..".into());
+        rig.offer(&format!("t/{}", n % 10), "twenty bytes or so..".into());
         if n % 7 == 0 {
             rig.run();
         }
@@ -331,30 +360,124 @@ fn samples_under_way_count_for_the_bound() {
     assert!(rig.outbox.stats().refused > 0 && rig.outbox.stats().is_conserved());
 }
 
+/// The buffer is full, and a sample comes that takes the place of another, or changes a mean: nothing grows.
+#[test]
+fn a_full_buffer_takes_what_does_not_grow() {
+    let batch = Policy::Batch { samples: 2, bytes: 50 };
+    for (policy, room) in [(Policy::Latest, 10), (Policy::Mean, 20), (batch, 20)] {
+        let mut with = settings(policy.clone());
+        with.slots.most_bytes = room;
+        let mut rig = Rig::new(with);
+        rig.outbox.disconnected();
+        for n in 0..10 {
+            assert!(rig.offer("t", 12345678.into()), "{policy:?}, {n}");
+            assert!(rig.outbox.bytes() <= room, "{policy:?}");
+        }
+        assert!(!rig.offer("other", 12345678.into()), "{policy:?}: this would be more");
+        assert!(rig.outbox.stats().is_conserved());
+    }
+}
+
+/// The network takes a message and not the next one: what it took is told apart from what it did not.
+#[test]
+fn what_the_network_does_not_take_goes_again_alone() {
+    let mut rig = Rig::new(settings(Policy::Mean));
+    for topic in ["a", "b"] {
+        assert!(rig.offer(topic, 1.into()));
+    }
+    let mut handed = || match rig.step() {
+        Step::Send(message) => message.topic,
+        _ => panic!("there is something to send"),
+    };
+    assert_eq!((&*handed(), &*handed()), ("a", "b"));
+    rig.outbox.not_taken();
+    rig.outbox.sent(1, rig.now);
+    rig.outbox.answered(1, Outcome::Accepted, &Hints::default(), rig.now, &mut rig.random);
+    assert_eq!(rig.outbox.stats().delivered_messages, 1);
+    let Step::Send(again) = rig.step() else { panic!("b goes again") };
+    rig.outbox.sent(2, rig.now);
+    rig.outbox.answered(2, Outcome::Accepted, &Hints::default(), rig.now, &mut rig.random);
+    assert_eq!((&*again.topic, rig.outbox.stats().delivered_messages), ("b", 2));
+    assert!(rig.outbox.is_settled(rig.now) && rig.outbox.stats().is_conserved());
+}
+
+/// Counts samples, and panics at a number below zero.
+#[derive(Default)]
+struct Counting(u64);
+
+impl Aggregate for Counting {
+    fn add(&mut self, sample: Sample) -> Added {
+        assert!(sample.number().unwrap() >= 0.0, "a test of panics");
+        self.0 += 1;
+        Added::Kept
+    }
+
+    fn take(&mut self) -> Option<Merged> {
+        let samples = std::mem::take(&mut self.0);
+        Some(Merged { payload: samples.to_string().into(), samples })
+    }
+
+    fn size(&self) -> usize {
+        8
+    }
+}
+
+/// Two threads offer samples of the same topic, and one of them takes its time: the other does not wait, and its sample is
+/// not lost.
+#[test]
+fn samples_that_come_while_an_aggregate_works_wait_beside_it() {
+    let mut rig = Rig::new(settings(Policy::own(|| Box::<Counting>::default())));
+    assert!(rig.offer("t", 1.into()));
+    let Offer::Work(slow) = rig.outbox.offer("t", 2.into()) else { panic!("it is there") };
+    assert!(rig.offer("t", 3.into()) && rig.offer("t", 4.into()) && rig.offer("other", 5.into()));
+    assert_eq!(rig.outbox.stats().waiting, 5);
+    assert_eq!(Rig::texts(&rig.run().0), ["1"], "the other topic");
+    assert!(rig.outbox.stats().is_conserved() && !rig.outbox.is_settled(rig.now));
+    rig.outbox.finish(slow.run(), rig.now);
+    assert!(rig.outbox.stats().is_conserved());
+    assert_eq!(Rig::texts(&rig.run().0), ["4"]);
+    rig.answer_all(Outcome::Accepted);
+    assert_eq!((rig.outbox.stats().delivered_samples, rig.outbox.stats().waiting), (5, 0));
+}
+
+#[test]
+fn an_aggregate_that_panics_costs_its_samples_only() {
+    let mut rig = Rig::new(settings(Policy::own(|| Box::<Counting>::default())));
+    assert!(rig.offer("t", 1.into()) && rig.offer("other", 1.into()));
+    let Offer::Work(job) = rig.outbox.offer("t", (-1).into()) else { panic!("it is there") };
+    assert!(rig.offer("t", 2.into()), "it waits beside it");
+    assert!(rig.outbox.finish(job.run(), rig.now).1.is_some());
+    let stats = rig.outbox.stats();
+    assert_eq!((stats.dropped, stats.waiting, stats.is_conserved()), (3, 1, true));
+    assert!(rig.offer("t", 3.into()));
+    assert_eq!(Rig::texts(&rig.run().0), ["1", "1"], "the topic has begun anew");
+    assert_eq!(rig.outbox.bytes(), 2 + 2 * 8, "what is under way, and two aggregates");
+}
+
 #[test]
 fn a_deadband_widens_with_the_interval() {
     let mut with = settings(Policy::Latest);
     (with.slots.min_interval, with.slots.deadband) = (Span::from_secs(1), 0.5);
     let mut rig = Rig::new(with);
-    rig.outbox.offer("t", 20.0.into());
+    rig.offer("t", 20.0.into());
     assert_eq!(rig.run().0.len(), 1);
-    rig.outbox.offer("t", 20.4.into());
+    rig.offer("t", 20.4.into());
     assert_eq!(rig.run_for(5.0), [], "too small a change");
-    rig.outbox.offer("t", 20.5.into());
+    rig.offer("t", 20.5.into());
     assert_eq!(rig.run_for(1.0).len(), 1);
-    rig.outbox.offer("t", 25.0.into());
+    rig.offer("t", 25.0.into());
     rig.run_for(0.0);
-    rig.outbox.offer("t", 30.0.into());
+    rig.offer("t", 30.0.into());
     assert_eq!(rig.run_for(0.1), [], "too soon");
     rig.run_for(1.0);
     // Held to one message in four seconds: the band is two wide now.
     rig.tell(r#"{"rate":0.25,"ttl_ms":30000}"#);
-    rig.outbox.offer("t", 31.9.into());
+    rig.offer("t", 31.9.into());
     assert_eq!(rig.run_for(20.0), []);
-    rig.outbox.offer("t", 32.0.into());
+    rig.offer("t", 32.0.into());
     assert_eq!(rig.run_for(5.0).len(), 1);
     // Free again: what waited within the wide band is news in the narrow one.
-    rig.outbox.offer("t", 33.0.into());
+    rig.offer("t", 33.0.into());
     assert_eq!(rig.run_for(2.0), []);
     rig.tell(r#"{"rate":null}"#);
     assert_eq!(rig.run_for(2.0).len(), 1);
@@ -367,7 +490,7 @@ fn an_old_rate_is_left_while_samples_wait() {
     rig.tell(r#"{"rate":0.01,"ttl_ms":10000}"#);
     let mut times = Vec::new();
     for _ in 0..300 {
-        rig.outbox.offer("t", 1.into());
+        rig.offer("t", 1.into());
         times.extend(rig.run_for(0.5).into_iter().map(|(time, _)| time));
     }
     // 0.01 grows to 2 in 56 s; before that about 2 / (100 ln 1.1) messages' worth is 21.
@@ -379,7 +502,7 @@ fn an_old_rate_is_left_while_samples_wait() {
 fn what_the_broker_would_never_take_is_not_sent_for_ever() {
     let mut rig = Rig::new(settings(Policy::Latest));
     rig.outbox.connected(100, 100, false);
-    rig.outbox.offer("t", "x".repeat(200).into());
+    rig.offer("t", "x".repeat(200).into());
     rig.outbox.offer_urgent("t", "y".repeat(200).into()).unwrap();
     assert_eq!(rig.run().0, []);
     let stats = rig.outbox.stats();
@@ -397,7 +520,7 @@ fn nonsense_is_ignored_and_counted() {
     assert_eq!((stats.rates_followed, stats.rates_stale, stats.nonsense), (1, 1, 1));
     assert_eq!(rig.outbox.limit(rig.now).rate, Some(1.0));
     for topic in ["", "a/+", "#", "nul\0"] {
-        assert!(!rig.outbox.offer(topic, 1.into()));
+        assert!(!rig.offer(topic, 1.into()));
         assert!(rig.outbox.offer_urgent(topic, "x".into()).is_err());
     }
     assert!(rig.outbox.stats().is_conserved());
@@ -436,7 +559,7 @@ proptest! {
         let (mut alarm, mut delivered) = (0, Vec::<u32>::new());
         for op in ops {
             match op {
-                Op::Offer(topic, value) => { rig.outbox.offer(&format!("t/{topic}"), value.into()); }
+                Op::Offer(topic, value) => { rig.offer(&format!("t/{topic}"), value.into()); }
                 Op::Urgent => {
                     if rig.outbox.offer_urgent("alarm", alarm.to_string().into()).is_ok() { alarm += 1; }
                 }

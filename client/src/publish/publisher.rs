@@ -41,7 +41,7 @@ impl Publisher {
     ///
     /// False when it could not be taken at all; [`Publisher::stats`] counts that, and what became of every other one.
     pub fn offer(&self, topic: &str, sample: impl Into<Sample>) -> bool {
-        let taken = self.shared.outbox.lock().offer(topic, sample.into());
+        let taken = self.shared.offer(topic, sample.into());
         self.shared.offered.notify_one();
         taken
     }
@@ -78,7 +78,8 @@ impl Publisher {
         self.shared.outbox.lock().bytes()
     }
 
-    /// Waits until everything that was offered is delivered.
+    /// Waits until everything that was offered is delivered, or came to another end that [`Publisher::stats`] counts.
+    /// What is within the deadband is not waited for.
     ///
     /// That takes as long as the rate says, and for ever without a connection: combine it with a timeout.
     pub async fn delivered(&self) {
@@ -87,8 +88,7 @@ impl Publisher {
             tokio::pin!(progress);
             // From here on no progress is missed.
             progress.as_mut().enable();
-            let stats = self.stats();
-            if stats.waiting == 0 && stats.urgent_waiting == 0 && stats.urgent_repeating == 0 {
+            if self.shared.outbox.lock().is_settled(self.shared.clock.now()) {
                 return;
             }
             progress.await;

@@ -54,6 +54,8 @@ struct Told {
     expires: Moment,
     /// Counts up over all sources.
     arrival: u64,
+    /// The gateway said that it holds no longer, so that another one may take its place at once.
+    taken_back: bool,
 }
 
 impl RateBook {
@@ -69,7 +71,8 @@ impl RateBook {
             return false;
         }
         self.arrivals += 1;
-        self.told[source as usize] = Some(Told { news, expires: now + news.ttl, arrival: self.arrivals });
+        self.told[source as usize] =
+            Some(Told { news, expires: now + news.ttl, arrival: self.arrivals, taken_back: false });
         true
     }
 
@@ -85,9 +88,10 @@ impl RateBook {
         self.acks_tell = true;
     }
 
-    /// An acknowledgement came without a rate. Where acknowledgements tell changes, it says that nothing changed.
+    /// An acknowledgement came without a rate. Where acknowledgements tell changes, it says that nothing changed, however
+    /// long ago the last one was.
     pub(crate) fn confirm(&mut self, now: Moment) {
-        if let Some(told) = self.told[Source::Ack as usize].as_mut().filter(|told| now < told.expires)
+        if let Some(told) = self.told[Source::Ack as usize].as_mut()
             && self.acks_tell
         {
             told.expires = now + told.news.ttl;
@@ -99,6 +103,7 @@ impl RateBook {
         if let Some(told) = &mut self.told[source as usize] {
             told.expires = told.expires.min(now);
             told.news.seq = None;
+            told.taken_back = true;
         }
     }
 
@@ -110,6 +115,35 @@ impl RateBook {
 
     /// What holds now.
     pub(crate) fn limit(&self, now: Moment) -> Limit {
+        let limit = self.limit_of_chosen(now);
+        let left = self.told.iter().flatten().filter(|told| now >= told.expires && !told.taken_back);
+        // The word that counted before ran out and was lower: there is no jump to the one that counts now.
+        let lowest = left
+            .filter(|told| self.counted_before(told, now))
+            .filter_map(|told| self.grown(told, now))
+            .min_by(f64::total_cmp)
+            .filter(|grown| limit.rate.unwrap_or(FREE) > *grown);
+        match lowest {
+            Some(rate) => {
+                Limit { rate: Some(rate), held: true, until: Some(now + Span::from_secs(1)), ..limit }
+            }
+            None => limit,
+        }
+    }
+
+    /// Whether a word that has run out counted as long as it held, in place of the one that counts now.
+    fn counted_before(&self, old: &Told, now: Moment) -> bool {
+        let then = old.expires - Span::from_nanos(1);
+        self.chosen(then).is_some_and(|chosen| chosen.arrival == old.arrival)
+            && self.chosen(now).is_some_and(|chosen| chosen.arrival != old.arrival)
+    }
+
+    /// What an announced rate has grown to since its time.
+    fn grown(&self, told: &Told, now: Moment) -> Option<f64> {
+        Some(told.news.rate? * self.growth.powf(now.since(told.expires).as_secs_f64()))
+    }
+
+    fn limit_of_chosen(&self, now: Moment) -> Limit {
         let own = Limit { rate: self.own, burst: 1.0, held: false, until: None };
         let Some(told) = self.chosen(now) else { return own };
         let until = Some(told.expires);
@@ -235,6 +269,32 @@ mod tests {
         book.forget_numbers();
         book.confirm(at(205.0));
         assert!(rate(&book, 212.0) > Some(0.5));
+    }
+
+    #[test]
+    fn an_acknowledgement_after_a_long_silence_confirms_too() {
+        let mut book = RateBook::new(Some(2.0), 1.1);
+        book.tell_ack(Some(0.5), at(0.0));
+        assert!(rate(&book, 60.0) > Some(0.5));
+        book.confirm(at(60.0));
+        assert_eq!(rate(&book, 61.0), Some(0.5));
+    }
+
+    #[test]
+    fn a_special_rate_that_runs_out_is_left_without_a_jump() {
+        for source in [Source::Client, Source::Ack] {
+            let mut book = RateBook::new(None, 1.1);
+            book.tell(Source::Everybody, RateNews { ttl: Span::from_secs(1000), ..news(50.0, 1) }, at(0.0));
+            book.tell(source, news(0.1, 1), at(0.0));
+            let mut before = 0.1;
+            for step in 0..1500 {
+                let seconds = f64::from(step) * 0.1;
+                let now = rate(&book, seconds).unwrap_or(f64::INFINITY);
+                assert!(now <= before * 1.1f64.powf(0.1) + 1e-9, "{source:?} {seconds}: {before} to {now}");
+                before = now;
+            }
+            assert_eq!(rate(&book, 150.0), Some(50.0));
+        }
     }
 
     #[test]

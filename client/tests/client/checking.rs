@@ -1,5 +1,6 @@
 //! A subscriber against the real gateway with all its plugins, over a link that drops a fifth of the notifications.
 
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use tidegate_client::control::active::ConstantConfig;
@@ -8,6 +9,7 @@ use tidegate_client::{Connection, Publisher, Subscriber, Via};
 
 use crate::gateway::Gateway;
 use crate::lossy::lossy_relay;
+use crate::publishing::connection;
 use crate::{soon, until};
 
 /// Every update or its newer successor, in order and once, and far fewer losses than without checks.
@@ -70,7 +72,7 @@ async fn thousands_of_topics_are_asked_for_in_parts() {
         assert!(source.offer(&format!("room/{n}/temperature at the window"), n.to_string()));
     }
     soon("delivery", source.delivered()).await;
-    let (mut topics, mut fetched) = (std::collections::HashSet::new(), 0);
+    let (mut topics, mut fetched) = (HashSet::new(), 0);
     while topics.len() < TOPICS {
         let update = soon("an update", active.next()).await.unwrap();
         fetched += u64::from(update.via == Via::Active);
@@ -80,6 +82,73 @@ async fn thousands_of_topics_are_asked_for_in_parts() {
     let round = active.stats().answered_checks + 10;
     until("a round", || active.stats().answered_checks > round).await;
     assert_eq!((active.stats().refused_checks, active.stats().silent_checks), (0, 0));
+}
+
+/// More topics than the subscriber keeps track of, each with a history that would fill several answers: what is missing of those
+/// that it does track is fetched all the same.
+#[tokio::test]
+async fn topics_beyond_the_bound_do_not_crowd_out_the_others() {
+    const TOPICS: usize = 20;
+    const TRACKED: usize = 3;
+    const UPDATES: usize = 30;
+    let gateway = Gateway::real(&[]);
+    let relay = lossy_relay(gateway.address("mqtt")).await;
+    let often = ConstantConfig { interval: Span::from_millis(40) }.build().unwrap();
+    let connection = Connection::new(&format!("mqtt://{relay}"), "active").unwrap();
+    let builder = Subscriber::builder(connection).filter_with("room/#", tidegate_client::Qos::AtMostOnce);
+    let builder = builder.strategy(often).most_checks(40.0).most_topics(TRACKED).answer_limit(5);
+    let mut active = builder.start().unwrap();
+    until("a first answer", || active.stats().answered_checks > 0).await;
+    let source =
+        Publisher::builder(Connection::new(&gateway.url(), "source").unwrap()).window(64).start().unwrap();
+    for update in 0..UPDATES {
+        for topic in 0..TOPICS {
+            assert!(source.offer(&format!("room/{topic}/temp"), update.to_string()));
+        }
+        soon("delivery", source.delivered()).await;
+    }
+    let (mut seen, mut fetched) = (HashMap::<String, usize>::new(), 0);
+    while seen.values().filter(|count| **count == UPDATES).count() < TRACKED {
+        let update = soon("an update", active.next()).await.unwrap();
+        assert_eq!(update.lost_before, 0);
+        fetched += usize::from(update.via == Via::Active);
+        *seen.entry(update.topic).or_default() += 1;
+    }
+    assert!(fetched > 0 && seen.values().any(|count| *count < UPDATES), "{fetched} fetched, {seen:?}");
+}
+
+/// Consumers whose sources all change at the same moment, on a gateway that answers fewer checks than they would make: all are
+/// answered, some with a later time, and none with silence.
+#[tokio::test]
+async fn a_herd_over_the_limit_is_never_met_with_silence() {
+    const HERD: usize = 60;
+    let gateway = Gateway::with(&["listen.mqtt=127.0.0.1:0", "check.max_rate=20.0"]);
+    let often = || ConstantConfig { interval: Span::from_secs(1) }.build().unwrap();
+    let mut herd: Vec<Subscriber> = (0..HERD)
+        .map(|number| {
+            let connection = connection(&gateway.url(), &format!("consumer-{number}"));
+            let builder = Subscriber::builder(connection).filter(format!("herd/{number}")).strategy(often());
+            builder.patience(crate::PATIENCE).start().unwrap()
+        })
+        .collect();
+    until("all connected", || herd.iter().all(|consumer| consumer.stats().connections == 1)).await;
+    let source = Publisher::builder(connection(&gateway.url(), "source")).start().unwrap();
+    // The first may come before a subscription is in force.
+    for change in 0..5 {
+        for number in 0..HERD {
+            assert!(source.offer(&format!("herd/{number}"), change));
+        }
+        soon("delivery", source.delivered()).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    for consumer in &mut herd {
+        while soon("an update", consumer.next()).await.unwrap().payload != "4" {}
+    }
+    until("all answered", || herd.iter().all(|consumer| consumer.stats().answered_checks > 0)).await;
+    let stats: Vec<_> = herd.iter().map(Subscriber::stats).collect();
+    let sum = |count: fn(&tidegate_client::SubscriberStats) -> u64| stats.iter().map(count).sum::<u64>();
+    assert!(sum(|stats| stats.delayed_checks) > 0, "the limit was not reached");
+    assert_eq!((sum(|stats| stats.silent_checks), sum(|stats| stats.refused_checks)), (0, 0));
 }
 
 /// Members of a shared group get a part each: what the others got is neither missing nor fetched.

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use bytes::BytesMut;
 use parking_lot::Mutex;
 use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::mqttbytes::v5::{
     ConnectReturnCode, Disconnect, DisconnectProperties, DisconnectReasonCode, Packet, Publish,
 };
 use tidegate_client::{Connection, Error, Publisher, Reconnect, Subscriber, Tls, Version};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
 
 use crate::gateway::{Certificates, Gateway, PASSWORD, USER};
 use crate::publishing::{connection, listener};
@@ -151,6 +154,73 @@ async fn an_order_to_move_is_obeyed() {
     }
 }
 
+/// An order that leads nowhere: the client stays, and no program is shown what is not for it.
+#[tokio::test]
+async fn an_order_that_nobody_can_follow_is_ignored() {
+    let gateway = Gateway::start();
+    let mut updates = Subscriber::builder(connection(&gateway.url(), "screen"))
+        .filter("after/#")
+        .passive_only()
+        .start()
+        .unwrap();
+    let publisher = Publisher::builder(connection(&gateway.url(), "meter")).start().unwrap();
+    until("two connections", || updates.stats().connections + publisher.stats().connections == 2).await;
+    let orders = Publisher::builder(connection(&gateway.url(), "orders")).start().unwrap();
+    for order in [r#"{"v":1,"server":"ftp://nowhere"}"#, r#"{"v":1,"server":""}"#, "nonsense"] {
+        for client in ["screen", "meter"] {
+            orders.offer(&format!("{PLAYED}/move/{client}"), order);
+            soon("the order", orders.delivered()).await;
+        }
+    }
+    publisher.offer("after/all", "the orders");
+    // Its own subscription may not have been in force before the first of them.
+    let update = soon("an update", updates.next()).await.unwrap();
+    assert_eq!((&*update.topic, update.payload), ("after/all", "the orders".into()));
+    assert_eq!((updates.stats().connections, publisher.stats().connections), (1, 1));
+}
+
+/// Orders to move are asked for with QoS 0: whoever follows one can't acknowledge it, and would get it again when it is back.
+#[tokio::test]
+async fn nobody_owes_an_acknowledgement_for_an_order_to_move() {
+    let broker = Scripted::start(|_| None).await;
+    let _publisher = Publisher::builder(connection(&broker.url(), "meter")).start().unwrap();
+    let _subscriber = Subscriber::builder(connection(&broker.url(), "screen")).filter("#").start().unwrap();
+    let asked = || {
+        let seen = broker.seen.lock();
+        let filters = seen.iter().filter_map(|packet| match packet {
+            Packet::Subscribe(subscribe) => Some(subscribe.filters.clone()),
+            _ => None,
+        });
+        let orders = filters.flatten().filter(|filter| filter.path.starts_with(&format!("{PLAYED}/move/")));
+        orders.map(|filter| filter.qos).collect::<Vec<_>>()
+    };
+    until("two subscriptions", || asked().len() == 2).await;
+    assert_eq!(asked(), [QoS::AtMostOnce; 2]);
+}
+
+/// A broker that accepts and then takes no more bytes, as behind a cable that was pulled while the socket was full: no
+/// ping can be sent that would not be answered.
+#[tokio::test]
+async fn a_network_that_takes_nothing_is_noticed() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("mqtt://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let mut stuck = Vec::new();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut bytes = BytesMut::new();
+            connack(ConnectReturnCode::Success, None).write(&mut bytes, None).unwrap();
+            stream.write_all(&bytes).await.unwrap();
+            stuck.push(stream);
+        }
+    });
+    let keep_alive = quick(connection(&url, "meter")).keep_alive(Duration::from_secs(5));
+    let publisher = Publisher::builder(keep_alive).buffer(100, 100_000_000).start().unwrap();
+    for topic in 0..16 {
+        assert!(publisher.offer(&format!("t/{topic}"), vec![0; 1_000_000]));
+    }
+    until("another connection", || publisher.stats().connections > 1).await;
+}
+
 /// Whoever does not want to be led away is not.
 #[tokio::test]
 async fn redirects_can_be_refused_and_loops_end() {
@@ -224,6 +294,13 @@ async fn mistakes_in_settings_are_named() {
     assert_eq!(setting(Publisher::builder(steep).start().unwrap_err()), "reconnect.growth");
     assert!(matches!(Publisher::builder(good()).class("+").start(), Err(Error::Name { .. })));
     assert_eq!(setting(Subscriber::builder(good()).start().unwrap_err()), "filters");
+    for filter in ["", "a/#/b", "a+", "#/", "nul\0", "$share/group", "$share/+/a", "$share/g/a#"] {
+        let subscriber = Subscriber::builder(good()).filter("fine").filter(filter).start();
+        assert!(matches!(subscriber, Err(Error::Name { what: "filter", .. })), "{filter}");
+    }
+    for filter in ["a/#", "+/a", "$share/g/a/+", "$SYS/#"] {
+        assert!(Subscriber::builder(good()).filter(filter).start().is_ok(), "{filter}");
+    }
     let busy = Subscriber::builder(good()).filter("a").most_checks(0.0).start().unwrap_err();
     assert_eq!(setting(busy), "most_checks");
     let secret = format!("{:?}", good().credentials("user", "hidden"));

@@ -115,5 +115,7 @@ async fn a_killed_broker_is_found_again_by_all_spread_over_time() {
     assert!(spread > 2.0, "most within {spread} s");
     let mean = most as f64 / spread;
     println!("{} accepted over {spread:.1} s, {mean:.1} a second on average, {peak} at most", times.len());
-    assert!(peak <= 2.0 * mean, "{peak} in a second, {mean} on average over {spread} s");
+    // In step they would all come in the same second. That it is twice the mean at most is for `must_show restart`, on an idle
+    // machine, and for the test of the windows in virtual time.
+    assert!(peak <= 3.0 * mean, "{peak} in a second, {mean} on average over {spread} s");
 }

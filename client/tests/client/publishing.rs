@@ -7,7 +7,7 @@ use rumqttc::v5::mqttbytes::v5::{Packet, PubAck, PubAckProperties, PubAckReason}
 use tidegate_client::{Connection, Policy, Publisher, Qos, Subscriber, Version};
 
 use crate::gateway::Gateway;
-use crate::scripted::{Answer, Scripted};
+use crate::scripted::{Answer, Scripted, takes_at_most};
 use crate::{PLAYED, soon, until};
 
 /// A client under the played prefix.
@@ -202,4 +202,28 @@ async fn without_a_broker_nothing_blocks_and_nothing_grows() {
     let stats = publisher.stats();
     assert!(stats.is_conserved(), "{stats:?}");
     assert_eq!((stats.urgent_waiting, stats.connections), (10, 0));
+}
+
+/// What is left when everything has come to an end: what was too large, and what is no news.
+#[tokio::test]
+async fn whoever_waits_for_delivery_does_not_wait_for_what_never_goes() {
+    let broker = Scripted::start(|packet| match packet {
+        Packet::Connect(..) => Some(Answer::send([takes_at_most(100)])),
+        _ => None,
+    })
+    .await;
+    let builder =
+        Publisher::builder(connection(&broker.url(), "meter")).min_interval(Duration::from_millis(1));
+    let publisher = builder.deadband(1.0).start().unwrap();
+    until("a connection", || publisher.stats().connections == 1).await;
+    let delivered =
+        async { tokio::join!(publisher.delivered(), async { publisher.offer("t", "x".repeat(200)) }) };
+    publisher.offer("large", "x".repeat(200));
+    soon("the end of what is too large", delivered).await;
+    publisher.offer("value", 20.0);
+    soon("a value", publisher.delivered()).await;
+    publisher.offer("value", 20.5);
+    soon("the end of what is no news", publisher.delivered()).await;
+    let stats = publisher.stats();
+    assert_eq!((stats.rejected_samples, stats.delivered_samples, stats.waiting), (2, 1, 1));
 }

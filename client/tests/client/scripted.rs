@@ -100,7 +100,25 @@ pub(crate) fn usual(packet: &Packet) -> Answer {
 
 /// A CONNACK, perhaps with a reference to another server.
 pub(crate) fn connack(code: ConnectReturnCode, server_reference: Option<String>) -> Packet {
-    let properties = server_reference.map(|reference| ConnAckProperties {
+    let properties = server_reference
+        .map(|reference| ConnAckProperties { server_reference: Some(reference), ..no_properties() });
+    Packet::ConnAck(ConnAck { session_present: false, code, properties })
+}
+
+/// The CONNACK of a broker that has kept the session.
+pub(crate) fn resumed() -> Packet {
+    Packet::ConnAck(ConnAck { session_present: true, code: ConnectReturnCode::Success, properties: None })
+}
+
+/// The CONNACK of a broker that takes no larger packets.
+pub(crate) fn takes_at_most(max_packet_size: u32) -> Packet {
+    let properties = ConnAckProperties { max_packet_size: Some(max_packet_size), ..no_properties() };
+    let code = ConnectReturnCode::Success;
+    Packet::ConnAck(ConnAck { session_present: false, code, properties: Some(properties) })
+}
+
+fn no_properties() -> ConnAckProperties {
+    ConnAckProperties {
         session_expiry_interval: None,
         receive_max: None,
         max_qos: None,
@@ -115,11 +133,10 @@ pub(crate) fn connack(code: ConnectReturnCode, server_reference: Option<String>)
         shared_subscription_available: None,
         server_keep_alive: None,
         response_information: None,
-        server_reference: Some(reference),
+        server_reference: None,
         authentication_method: None,
         authentication_data: None,
-    });
-    Packet::ConnAck(ConnAck { session_present: false, code, properties })
+    }
 }
 
 async fn serve(mut stream: TcpStream, mut answer: impl FnMut(&Packet) -> Answer) {

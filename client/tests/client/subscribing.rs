@@ -7,15 +7,15 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use parking_lot::Mutex;
 use rumqttc::v5::mqttbytes::QoS;
-use rumqttc::v5::mqttbytes::v5::{Packet, Publish, PublishProperties};
+use rumqttc::v5::mqttbytes::v5::{Packet, PubRel, Publish, PublishProperties};
 use serde_json::{Value, json};
 use tidegate_client::control::active::ConstantConfig;
 use tidegate_client::control::time::Span;
-use tidegate_client::{Publisher, Subscriber, Update, Version, Via};
+use tidegate_client::{Publisher, Qos, Reconnect, Subscriber, Update, Version, Via};
 
 use crate::gateway::Gateway;
 use crate::publishing::connection;
-use crate::scripted::{Answer, Scripted, usual};
+use crate::scripted::{Answer, Scripted, resumed, usual};
 use crate::{PLAYED, soon, until};
 
 /// What the scripted gateway does: an update for each PINGREQ would be too slow, so one for each message that a
@@ -276,4 +276,175 @@ async fn what_waits_does_not_give_up_while_there_is_more() {
     let mut subscriber = builder.most_checks(4.0).hold(Duration::from_secs(2)).start().unwrap();
     let texts: Vec<String> = take(&mut subscriber, 20).await.into_iter().map(|(text, ..)| text).collect();
     assert_eq!(texts, (1..=20).map(|n| n.to_string()).collect::<Vec<_>>());
+}
+
+/// More topics than the subscriber keeps track of, and a gateway that tells of them before all others, in answers that have no
+/// room for all: it is not asked for ever, and what waits for a missing update does not wait for ever.
+#[tokio::test]
+async fn topics_that_are_not_tracked_do_not_keep_it_asking() {
+    let mut begun = false;
+    let broker = Scripted::start(move |packet| match packet {
+        Packet::Publish(publish) if publish.topic == format!("{PLAYED}/check/dashboard") => {
+            let check: Value = serde_json::from_slice(&publish.payload).unwrap();
+            let first = !std::mem::replace(&mut begun, true);
+            let other = json!({ "topic": "other", "seq": 7, "payload_b64": STANDARD.encode("7") });
+            let heads = if first { json!({ "t": 1 }) } else { json!({ "other": 8, "t": 3 }) };
+            let updates = if first { json!([]) } else { json!([other]) };
+            let answer =
+                json!({ "v": 1, "id": check["id"], "heads": heads, "updates": updates, "truncated": !first });
+            let mut packets = vec![message(&format!("{PLAYED}/update/dashboard"), answer.to_string(), None)];
+            if first {
+                packets.extend([message("t", "1", Some(1)), message("t", "3", Some(3))]);
+            }
+            Some(Answer::send(packets))
+        }
+        other => Some(usual(other)),
+    })
+    .await;
+    let rarely = ConstantConfig { interval: Span::from_secs(100) }.build().unwrap();
+    let builder = Subscriber::builder(connection(&broker.url(), "dashboard")).filter("#").strategy(rarely);
+    let builder = builder.most_topics(1).most_checks(20.0).hold(Duration::from_secs(1));
+    let mut subscriber = builder.start().unwrap();
+    let expected = [("1".to_owned(), Via::Passive, 0), ("3".to_owned(), Via::Passive, 1)];
+    assert_eq!(take(&mut subscriber, 2).await, expected);
+    let checks = broker.payloads(&format!("{PLAYED}/check/dashboard"));
+    assert!(checks[0].contains("filters") && !checks[0].contains("only_named"));
+    assert!(checks[1..].iter().all(|check| check.contains(r#""only_named":true"#)), "{checks:?}");
+    assert!(checks.len() <= 3, "one to begin, one for the gap, perhaps one in its turn: {checks:?}");
+}
+
+fn with_receipt(id: u16, text: &str, again: bool) -> Packet {
+    let mut publish = Publish::new("t", QoS::AtLeastOnce, text.to_owned(), None);
+    (publish.pkid, publish.dup) = (id, again);
+    Packet::Publish(publish)
+}
+
+/// The connection breaks before the broker has heard that messages arrived, and the session goes on: it sends them again. They
+/// carry no number.
+#[tokio::test]
+async fn what_a_broker_sends_again_comes_once() {
+    let mut connections = 0;
+    let broker = Scripted::start(move |packet| match packet {
+        Packet::Connect(..) => {
+            connections += 1;
+            Some(if connections == 1 { usual(packet) } else { Answer::send([resumed()]) })
+        }
+        Packet::Subscribe(_) => {
+            let mut answer = usual(packet);
+            answer.packets.extend(match connections {
+                1 => vec![with_receipt(1, "same", false), with_receipt(2, "same", false)],
+                _ => vec![
+                    with_receipt(1, "same", true),
+                    with_receipt(2, "same", true),
+                    with_receipt(3, "new", true),
+                ],
+            });
+            Some(answer)
+        }
+        // The first acknowledgement is not heard.
+        Packet::PubAck(_) if connections == 1 => Some(Answer { packets: vec![], close: true }),
+        _ => None,
+    })
+    .await;
+    let soon_back = Reconnect::default().first(Duration::from_millis(50));
+    let builder =
+        Subscriber::builder(connection(&broker.url(), "dashboard").reconnect(soon_back)).filter("t");
+    let mut subscriber = builder.passive_only().start().unwrap();
+    let acknowledged = |id| {
+        broker
+            .seen
+            .lock()
+            .iter()
+            .filter(|packet| matches!(packet, Packet::PubAck(ack) if ack.pkid == id))
+            .count()
+    };
+    until("both", || subscriber.stats().passive == 2).await;
+    assert_eq!(take(&mut subscriber, 1).await[0].0, "same");
+    until("the second connection", || subscriber.stats().duplicates == 2).await;
+    until("the first again", || acknowledged(1) == 2).await;
+    assert_eq!(acknowledged(2), 0, "the program has not taken it");
+    let texts: Vec<String> = take(&mut subscriber, 2).await.into_iter().map(|(text, ..)| text).collect();
+    assert_eq!(texts, ["same", "new"]);
+    until("all acknowledgements", || acknowledged(2) == 1 && acknowledged(3) == 1).await;
+}
+
+/// The connection breaks between the two halves of a delivery with QoS 2: after the break the broker goes on with the second.
+#[tokio::test]
+async fn the_second_half_of_qos_2_may_come_after_a_break() {
+    let mut connections = 0;
+    let broker = Scripted::start(move |packet| match packet {
+        Packet::Connect(..) => {
+            connections += 1;
+            let release = Packet::PubRel(PubRel::new(7, None));
+            Some(if connections == 1 { usual(packet) } else { Answer::send([resumed(), release]) })
+        }
+        Packet::Subscribe(_) if connections == 1 => {
+            let mut answer = usual(packet);
+            let mut publish = Publish::new("t", QoS::ExactlyOnce, "once", None);
+            publish.pkid = 7;
+            answer.packets.push(Packet::Publish(publish));
+            Some(answer)
+        }
+        Packet::PubRec(_) => Some(Answer { packets: vec![], close: true }),
+        _ => None,
+    })
+    .await;
+    let soon_back = Reconnect::default().first(Duration::from_millis(50));
+    let builder = Subscriber::builder(connection(&broker.url(), "dashboard").reconnect(soon_back));
+    let mut subscriber = builder.filter_with("t", Qos::ExactlyOnce).passive_only().start().unwrap();
+    assert_eq!(take(&mut subscriber, 1).await[0].0, "once");
+    until("the end", || {
+        broker.seen.lock().iter().any(|packet| matches!(packet, Packet::PubComp(end) if end.pkid == 7))
+    })
+    .await;
+    assert_eq!(subscriber.stats().connections, 2);
+}
+
+/// The same for one that the program knows nothing of: it was started anew, and the session is older than it.
+#[tokio::test]
+async fn the_second_half_of_qos_2_may_come_to_a_new_program() {
+    let broker = Scripted::start(|packet| match packet {
+        Packet::Connect(..) => {
+            let releases = [7, 8, 9].map(|id| Packet::PubRel(PubRel::new(id, None)));
+            Some(Answer::send([vec![resumed()], releases.to_vec()].concat()))
+        }
+        _ => None,
+    })
+    .await;
+    let soon_back = Reconnect::default().first(Duration::from_millis(50));
+    let builder = Subscriber::builder(connection(&broker.url(), "dashboard").reconnect(soon_back));
+    let subscriber = builder.filter_with("t", Qos::ExactlyOnce).passive_only().start().unwrap();
+    let ends = || broker.seen.lock().iter().filter(|packet| matches!(packet, Packet::PubComp(_))).count();
+    until("the end of all", || ends() == 3).await;
+    assert_eq!(subscriber.stats().connections, 2, "the first of them was not understood");
+}
+
+/// With 3.1.1 the broker chooses how much it sends before it hears of any of it. Whatever it chooses, nothing is lost, and
+/// every acknowledgement arrives: else its window would close bit by bit.
+#[tokio::test]
+async fn a_slow_program_loses_nothing_with_mqtt_3() {
+    const MESSAGES: u32 = 3_000;
+    let gateway = Gateway::start();
+    let url = gateway.url();
+    let connection = |id: &str| connection(&url, id);
+    let builder = Subscriber::builder(connection("slow").version(Version::V311)).filter("slow/#");
+    let mut slow = builder.passive_only().start().unwrap();
+    let policy = tidegate_client::Policy::Batch { samples: 1, bytes: 100 };
+    let source = Publisher::builder(connection("source")).policy(policy).window(64).buffer(5_000, 10_000_000);
+    let source = source.start().unwrap();
+    until("both", || slow.stats().connections + source.stats().connections == 2).await;
+    source.offer("slow/first", "first");
+    assert_eq!(soon("the first", slow.next()).await.unwrap().payload, "first");
+    for round in 0..4 {
+        for n in 0..MESSAGES {
+            assert!(source.offer(&format!("slow/{n}"), round));
+        }
+        soon("delivery", source.delivered()).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        for _ in 0..MESSAGES {
+            let update = soon("an update", slow.next()).await.unwrap();
+            assert_eq!((update.payload, update.lost_before), (round.to_string().into(), 0));
+        }
+    }
+    assert_eq!((slow.stats().overrun, slow.stats().lost), (0, 0));
 }

@@ -103,6 +103,7 @@ impl DrainConfig {
             standing: Standing::new(self.target_delay, self.standing),
             phase: Phase::Idle,
             saturated: false,
+            held: false,
             consumers: 0,
             total: 0.0,
             depth: 0.0,
@@ -123,6 +124,8 @@ pub struct DrainController {
     standing: Standing,
     phase: Phase,
     saturated: bool,
+    /// The queue holds publishers: that fewer messages come is not for want of being told.
+    held: bool,
     consumers: u32,
     total: f64,
     /// The depth, averaged over the time that devices take to hear.
@@ -166,12 +169,20 @@ impl Controller for DrainController {
     }
 
     /// When consumers come or go, what they process together changes before it can be measured.
+    /// Those who are all away are expected back as they were.
     fn on_consumers(&mut self, count: u32) {
-        if count != self.consumers && count > 0 && self.consumers > 0 {
+        if count == 0 {
+            return;
+        }
+        if count != self.consumers && self.consumers > 0 {
             self.capacity.scale(f64::from(count) / f64::from(self.consumers));
         }
         self.consumers = count;
         self.capacity.set_consumers(count);
+    }
+
+    fn on_held(&mut self, held: bool) {
+        self.held = held;
     }
 
     fn decision(&self) -> Decision {
@@ -221,6 +232,9 @@ impl DrainController {
             self.excess.reset(self.told);
         } else {
             self.excess.observe(&load.reading, load.devices, self.told, lag, memory);
+        }
+        if self.held {
+            self.excess.forgive();
         }
     }
 

@@ -26,6 +26,11 @@ impl Excess {
         *self = Self { told: own_rate, rate: 0.0 };
     }
 
+    /// Forgets that fewer messages came than were asked for.
+    pub fn forgive(&mut self) {
+        self.rate = self.rate.max(0.0);
+    }
+
     /// Messages a second over what was asked for; negative when fewer came.
     pub fn rate(&self) -> f64 {
         self.rate
@@ -52,6 +57,20 @@ mod tests {
         excess.reset(2.0);
         (0..60).for_each(|_| excess.observe(&second(50), 40, 1.0, 0.0, 10.0));
         assert!((excess.rate() - 10.0).abs() < 0.1, "{}", excess.rate());
+    }
+
+    #[test]
+    fn only_what_is_missing_is_forgiven() {
+        let (mut few, mut many) = (Excess::default(), Excess::default());
+        few.reset(2.0);
+        many.reset(2.0);
+        few.observe(&second(40), 40, 2.0, 0.0, 1.0);
+        many.observe(&second(120), 40, 2.0, 0.0, 1.0);
+        let before = (few.rate(), many.rate());
+        few.forgive();
+        many.forgive();
+        assert!(before.0 < 0.0 && few.rate() == 0.0);
+        assert!(before.1 > 0.0 && many.rate() == before.1);
     }
 
     #[test]

@@ -91,6 +91,9 @@ pub trait Controller {
     /// Takes in how many consumers share the queue; does nothing unless the algorithm looks ahead.
     fn on_consumers(&mut self, _count: u32) {}
 
+    /// Takes in whether the queue itself holds publishers, so that fewer messages come than they were told to send.
+    fn on_held(&mut self, _held: bool) {}
+
     /// What is wanted now.
     fn decision(&self) -> Decision;
 

@@ -1,21 +1,16 @@
 //! What the plugin that controls overload tells the plugins that work with it.
 
-use std::sync::Arc;
-
 use tidegate_control::overload::Phase;
 
 /// The overload control of all queues, as another plugin sees it. Must not block: it is asked for operators' questions
 /// and in each turn of the control loop.
 pub trait QueueControl: Send + Sync {
-    /// The names of the queues that are under control now.
-    fn queues(&self) -> Vec<Arc<str>>;
-
     /// What is known of a queue; none when it is not under control.
     fn state(&self, queue: &str) -> Option<ControlState>;
 
-    /// Says whether the queue's auto-scaler has reached its limit; a queue that is not under control is none of anybody's
-    /// concern. Said again in each turn, so it must be cheap.
-    fn set_saturated(&self, queue: &str, saturated: bool);
+    /// Asks for each queue that is under control, by its name, whether its auto-scaler has reached its limit. Said again
+    /// in each turn, for all queues at once, so it must be cheap.
+    fn set_saturated(&self, is_saturated: &dyn Fn(&str) -> bool);
 }
 
 /// What the overload control knows of one queue.

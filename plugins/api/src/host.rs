@@ -1,10 +1,12 @@
 //! What a plugin learns about consumer queues and publishers, and what it may do beyond answering.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tidegate_control::flow::Reading;
 use tidegate_control::time::{Moment, Span};
+
+use crate::overrun::Overrun;
 
 /// What the gateway does for its plugins.
 pub trait Host: Send + Sync {
@@ -14,9 +16,11 @@ pub trait Host: Send + Sync {
     fn publish(&self, topic: &str, payload: &[u8], retain: bool);
 
     /// Publishes an answer to a client's request, with the correlation data that came with it, which MQTT 5 clients see.
-    /// Not retained; else as [`Host::publish`]. Default: without the correlation data.
-    fn respond(&self, topic: &str, payload: &[u8], _correlation_data: &[u8]) {
+    /// Not retained. False when too many messages of the gateway itself wait: it was not sent, and may be tried again soon.
+    /// Default: as [`Host::publish`], without the correlation data.
+    fn respond(&self, topic: &str, payload: &[u8], _correlation_data: Option<&[u8]>) -> bool {
         self.publish(topic, payload, false);
+        true
     }
 
     /// How many clients would get a message on this topic now.
@@ -47,7 +51,7 @@ pub struct Tick<'a> {
 pub struct QueueReport {
     /// Tells it from all other queues, for as long as the gateway runs.
     pub id: u64,
-    /// Its name: `group:filter` or `client:filter`.
+    /// Its name, no other queue's: `group:filter` or `client/ID:filter`, cut if it is long.
     pub name: Arc<str>,
     /// The shared group, if it is one.
     pub group: Option<Arc<str>>,
@@ -78,6 +82,8 @@ pub struct QueueReport {
     pub feeders: Vec<(u64, u32)>,
     /// Publishers that the queue itself holds because it is over its bound.
     pub held: u32,
+    /// Whether the operator says that nobody is to be held for it (`queue.never_hold`).
+    pub never_holds: bool,
     /// Publishers that feed it at other gateways before the same broker; none when this gateway is alone. All other figures
     /// but `delays`, `feeders` and `held` are those of the whole queue, as far as is known.
     pub elsewhere: Option<Vec<Crowd>>,
@@ -139,15 +145,19 @@ pub struct Publisher {
     /// How often the rate changed.
     changes: AtomicU32,
     exempt: AtomicBool,
+    passes: AtomicBool,
     share: AtomicU32,
+    overrun: Mutex<Option<Arc<Overrun>>>,
 }
 
 impl Publisher {
     /// A publisher without a limit.
     pub fn new(client: Arc<str>, user: Option<Arc<str>>, keep_alive: u16, level: u8) -> Self {
         let rate = AtomicU64::new(f64::INFINITY.to_bits());
-        let (changes, exempt, share) = (AtomicU32::new(0), AtomicBool::new(false), AtomicU32::new(1));
-        Self { client, user, keep_alive, level, rate, changes, exempt, share }
+        let (changes, share) = (AtomicU32::new(0), AtomicU32::new(1));
+        let (exempt, passes) = (AtomicBool::new(false), AtomicBool::new(false));
+        let overrun = Mutex::new(None);
+        Self { client, user, keep_alive, level, rate, changes, exempt, passes, share, overrun }
     }
 
     /// The rate that it may use, in messages a second; infinity is no limit.
@@ -173,6 +183,16 @@ impl Publisher {
         self.exempt.store(exempt, Ordering::Relaxed);
     }
 
+    /// Whether the message that its hooks are asked about is not held to its rate.
+    pub fn passes(&self) -> bool {
+        self.passes.load(Ordering::Relaxed)
+    }
+
+    /// Says whether the message that its hooks are asked about, and those after it, are not held to its rate.
+    pub fn set_passes(&self, passes: bool) {
+        self.passes.store(passes, Ordering::Relaxed);
+    }
+
     /// How many messages it may send where others in line may send one.
     pub fn share(&self) -> u32 {
         self.share.load(Ordering::Relaxed)
@@ -181,6 +201,17 @@ impl Publisher {
     /// Says how many messages it may send where others in line may send one; at least 1.
     pub fn set_share(&self, share: u32) {
         self.share.store(share.max(1), Ordering::Relaxed);
+    }
+
+    /// Where it is counted what becomes of its messages over the rate: the counts of the queue that limits it. Behind a
+    /// lock: for messages that are over the rate, not for every one.
+    pub fn overrun(&self) -> Option<Arc<Overrun>> {
+        self.overrun.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Says where it is counted what becomes of its messages over the rate.
+    pub fn set_overrun(&self, overrun: Option<Arc<Overrun>>) {
+        *self.overrun.lock().unwrap_or_else(PoisonError::into_inner) = overrun;
     }
 
     /// A number that is another one after each change of the rate.

@@ -90,6 +90,7 @@
 
 mod control;
 mod host;
+mod overrun;
 mod request;
 
 use std::borrow::Cow;
@@ -99,6 +100,7 @@ use std::time::Duration;
 
 pub use control::{ControlState, QueueControl};
 pub use host::{Crowd, Delays, Host, Publisher, QueueReport, Tick};
+pub use overrun::{Overrun, Waiting};
 pub use request::{Request, Response};
 pub use tidegate_control::overload::Phase;
 pub use tidegate_control::time::Moment;
@@ -160,11 +162,15 @@ pub trait Plugin: Send + Sync + 'static {
 
 /// What a plugin keeps for one connection. Every method has a default that lets everything pass.
 pub trait Hook: Send {
-    /// The client publishes a message (a will counts: it is asked about when the client connects; `Refuse` and
-    /// `Close` then refuse the client, `Drop` throws the will away, `Delay` has no effect).
-    /// Default: [`Verdict::Continue`].
+    /// The client publishes a message. Default: [`Verdict::Continue`].
     fn on_publish(&mut self, _publish: &Publish<'_>) -> Verdict {
         Verdict::Continue
+    }
+
+    /// The client connects with this will: `Refuse` and `Close` refuse the client, `Drop` throws the will away, `Delay` has no
+    /// effect. Default: as [`Hook::on_publish`].
+    fn on_will(&mut self, will: &Publish<'_>) -> Verdict {
+        self.on_publish(will)
     }
 
     /// What the client is for a topic while others wait for their turn to publish there. Asked instead of `on_publish`,

@@ -71,10 +71,8 @@ impl Autoscale {
         else {
             return;
         };
-        for queue in control.queues() {
-            let said = book.get(&queue).and_then(|known| known.said(book.now(), self.config.ttl()));
-            control.set_saturated(&queue, said.is_none_or(|said| said.saturated));
-        }
+        let said = |queue: &str| book.get(queue).and_then(|known| known.said(book.now(), self.config.ttl()));
+        control.set_saturated(&|queue| said(queue).is_none_or(|said| said.saturated));
     }
 }
 

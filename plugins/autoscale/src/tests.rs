@@ -21,19 +21,24 @@ const QUEUE: &str = "workers:sensors/#";
 struct Control {
     state: Mutex<Option<ControlState>>,
     saturated: Mutex<HashMap<String, bool>>,
+    /// Queues that are under control, beside the one of that name.
+    others: Mutex<Vec<String>>,
+    /// How often it was spoken to.
+    calls: Mutex<usize>,
 }
 
 impl QueueControl for Control {
-    fn queues(&self) -> Vec<Arc<str>> {
-        self.state.lock().iter().map(|_| QUEUE.into()).collect()
-    }
-
     fn state(&self, queue: &str) -> Option<ControlState> {
         self.state.lock().filter(|_| queue == QUEUE)
     }
 
-    fn set_saturated(&self, queue: &str, saturated: bool) {
-        self.saturated.lock().insert(queue.into(), saturated);
+    fn set_saturated(&self, is_saturated: &dyn Fn(&str) -> bool) {
+        *self.calls.lock() += 1;
+        let named = self.state.lock().iter().map(|_| QUEUE.to_owned()).collect::<Vec<_>>();
+        for queue in named.into_iter().chain(self.others.lock().clone()) {
+            let saturated = is_saturated(&queue);
+            self.saturated.lock().insert(queue, saturated);
+        }
     }
 }
 
@@ -126,6 +131,7 @@ fn report(name: &str, consumers: u32, arrived: u64, departed: u64) -> QueueRepor
         delays: Delays::default(),
         feeders: Vec::new(),
         held: 0,
+        never_holds: false,
         elsewhere: None,
     }
 }
@@ -202,6 +208,18 @@ fn state_aware_controllers_hear_of_saturation_and_of_its_end() {
     stage.turns(60, &[]);
     assert_eq!(saturated(&stage), Some(true), "what it said counts for a minute");
     assert_eq!(stage.scale()["max"], Value::Null);
+}
+
+/// However many queues there are: one that asks for each of them would take a second where there are ten thousand.
+#[test]
+fn all_queues_are_told_at_once() {
+    let mut stage = Stage::new(Coupling::StateAware);
+    *stage.control.others.lock() = (0..100).map(|n| format!("g{n}:t")).collect();
+    stage.turns(1, &[]);
+    stage.post(json!({"queue": "g7:t", "instances": 1, "max": 5}));
+    assert_eq!(*stage.control.calls.lock(), 2, "one in the turn, one for the news");
+    let saturated = stage.control.saturated.lock();
+    assert_eq!((saturated.len(), saturated["g7:t"], saturated["g8:t"]), (100, false, true));
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::filter;
+use tidegate_control::topic;
+
 use crate::history::SHELVES;
 
 /// Settings of the plugin.
@@ -79,7 +80,7 @@ impl CheckConfig {
         let wrong = |key, value: &dyn std::fmt::Display, need| {
             Err(ConfigError { key, value: value.to_string(), need })
         };
-        if let Some(bad) = self.track.iter().find(|filter| !filter::is_valid(filter)) {
+        if let Some(bad) = self.track.iter().find(|filter| !topic::is_filter(filter)) {
             return wrong("track", bad, "a list of topic filters");
         }
         if self.prefix.is_empty() || self.prefix.contains(['+', '#', '\0']) {

@@ -12,6 +12,8 @@ pub(crate) struct Counts {
     /// Those among the deferred for which there was no room to wait.
     pub(crate) crowded: AtomicU64,
     pub(crate) refused: AtomicU64,
+    /// Not answered at all: there was no room for the answer, and none for it to wait.
+    pub(crate) unanswered: AtomicU64,
 }
 
 const ANSWERED: &str = "tidegate_check_answered_total";
@@ -19,6 +21,7 @@ const MERGED: &str = "tidegate_check_merged_total";
 const DEFERRED: &str = "tidegate_check_deferred_total";
 const CROWDED: &str = "tidegate_check_crowded_total";
 const REFUSED: &str = "tidegate_check_refused_total";
+const UNANSWERED: &str = "tidegate_check_unanswered_total";
 const TOPICS: &str = "tidegate_check_topics";
 const BYTES: &str = "tidegate_check_history_bytes";
 
@@ -42,6 +45,10 @@ impl Counts {
             REFUSED,
             "Checks that make no sense, or ask for what the client has not subscribed to."
         );
+        metrics::describe_counter!(
+            UNANSWERED,
+            "Checks over all limits whose answers, too, were more than may wait (check.max_waiting_bytes)."
+        );
         metrics::describe_gauge!(TOPICS, "Topics whose messages are numbered.");
         metrics::describe_gauge!(BYTES, "Bytes of payloads that are kept for checks.");
     }
@@ -54,6 +61,7 @@ impl Counts {
         metrics::counter!(DEFERRED).absolute(read(&self.deferred));
         metrics::counter!(CROWDED).absolute(read(&self.crowded));
         metrics::counter!(REFUSED).absolute(read(&self.refused));
+        metrics::counter!(UNANSWERED).absolute(read(&self.unanswered));
         metrics::gauge!(TOPICS).set(topics as f64);
         metrics::gauge!(BYTES).set(bytes as f64);
     }

@@ -179,9 +179,14 @@ impl Desk {
 impl Asker {
     /// The bytes that it takes to keep it, about.
     fn size(&self) -> usize {
-        let reply = self.reply.topic.as_ref().map_or(0, String::len)
-            + self.reply.correlation.as_ref().map_or(0, |data| data.len());
-        size_of::<Self>() + self.client.len() + reply
+        size_of::<Self>() + self.client.len() + self.reply.size()
+    }
+}
+
+impl Reply {
+    /// The bytes that it takes beside itself.
+    pub(crate) fn size(&self) -> usize {
+        self.topic.as_ref().map_or(0, String::len) + self.correlation.as_ref().map_or(0, |data| data.len())
     }
 }
 
@@ -213,7 +218,7 @@ mod tests {
 
     fn check(id: u64, filter: &str) -> Check {
         let asked = vec![Asked { filter: filter.into(), since: None }];
-        Check { id, question: Question { asked, max: 10, from: None, to: None } }
+        Check { id, question: Question { asked, max: 10, from: None, to: None, only_named: false } }
     }
 
     fn submit(desk: &mut Desk, client: &str, check: Check, now: Moment) -> Submitted {

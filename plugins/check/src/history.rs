@@ -5,9 +5,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tidegate_control::topic;
 
 use crate::config::CheckConfig;
-use crate::filter;
 use crate::message::Question;
 use crate::shelf::{Bounds, Line, Shelf};
 
@@ -75,7 +75,7 @@ impl History {
 
     /// Numbers an accepted message and keeps it; none when its topic is not tracked.
     pub fn record(&self, topic: &str, payload: &[u8]) -> Option<u64> {
-        if topic.starts_with('$') || !self.track.iter().any(|filter| filter::matches(filter, topic)) {
+        if topic.starts_with('$') || !self.track.iter().any(|filter| topic::matches(filter, topic)) {
             return None;
         }
         Some(self.shelf(topic).lock().write(topic, payload))
@@ -83,7 +83,7 @@ impl History {
 
     /// How many times a topic must be compared with a filter to answer this.
     pub fn looks(&self, question: &Question) -> u64 {
-        let wild = question.asked.iter().filter(|asked| !filter::is_name(&asked.filter)).count();
+        let wild = question.asked.iter().filter(|asked| !topic::is_name(&asked.filter)).count();
         let topics = if wild > 0 { self.topics() } else { 0 };
         (wild as u64).saturating_mul(topics as u64).saturating_add(question.asked.len() as u64)
     }
@@ -98,7 +98,7 @@ impl History {
             found: Found::default(),
         };
         let (named, wild): (Vec<_>, Vec<_>) =
-            question.asked.iter().partition(|asked| filter::is_name(&asked.filter));
+            question.asked.iter().partition(|asked| topic::is_name(&asked.filter));
         for asked in named.into_iter().filter(|asked| question.spans(&asked.filter)) {
             let shelf = self.shelf(&asked.filter).lock();
             if let Some(line) = shelf.line(&asked.filter) {
@@ -108,8 +108,11 @@ impl History {
         for shelf in self.shelves.iter().filter(|_| !wild.is_empty()) {
             // Compared without the lock: publishers wait for it.
             let names = shelf.lock().names();
-            let matching = names.into_iter().filter(|topic| question.spans(topic)).filter_map(|topic| {
-                let asked = wild.iter().find(|asked| filter::matches(&asked.filter, &topic))?;
+            let wanted = |topic: &Arc<str>| {
+                question.spans(topic) && (!question.only_named || search.known.contains_key(&**topic))
+            };
+            let matching = names.into_iter().filter(wanted).filter_map(|topic| {
+                let asked = wild.iter().find(|asked| topic::matches(&asked.filter, &topic))?;
                 Some((topic, asked.since.is_some()))
             });
             let matching: Vec<(Arc<str>, bool)> = matching.collect();
@@ -209,7 +212,8 @@ mod tests {
 
     fn asked(filter: &str, since: Option<&[(&str, u64)]>, max: usize) -> Question {
         let since = since.map(|since| since.iter().map(|(topic, seq)| ((*topic).to_owned(), *seq)).collect());
-        Question { asked: vec![Asked { filter: filter.into(), since }], max, from: None, to: None }
+        let asked = vec![Asked { filter: filter.into(), since }];
+        Question { asked, max, from: None, to: None, only_named: false }
     }
 
     fn seqs(found: &Found) -> Vec<u64> {
@@ -330,6 +334,17 @@ mod tests {
         };
         assert_eq!(part("#", "b", "d"), ["b", "c"]);
         assert_eq!((part("c", "b", "d"), part("d", "b", "d")), (vec!["c".to_owned()], vec![]));
+    }
+
+    /// Whoever can keep track of no more topics asks for those that it knows.
+    #[test]
+    fn others_than_those_that_are_named_can_be_left_out() {
+        let history = History::new(&config());
+        for topic in ["a", "b", "c"] {
+            (0..2).for_each(|_| assert!(history.record(topic, b"x").is_some()));
+        }
+        let found = history.look_up(&Question { only_named: true, ..asked("#", Some(&[("b", 1)]), 100) });
+        assert_eq!((found.heads.len(), found.heads.get("b"), found.updates.len()), (1, Some(&2), 1));
     }
 
     /// A topic that two filters match is named under one of them.

@@ -19,16 +19,15 @@
 mod config;
 mod counts;
 mod desk;
-mod filter;
 mod history;
 mod message;
+mod owed;
 mod plugin;
 mod share;
 mod shelf;
 
 pub use config::{CheckConfig, ConfigError};
 pub use desk::{Asker, Desk, Reply, Served, Submitted};
-pub use filter::is_valid as is_filter;
 pub use history::{Found, History, Kept, SHELVES};
 pub use message::{Answer, Asked, Check, Question, Unreadable};
 pub use plugin::CheckPlugin;

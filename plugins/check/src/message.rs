@@ -6,8 +6,8 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
+use tidegate_control::topic;
 
-use crate::filter;
 use crate::history::Found;
 
 /// Filters in one check.
@@ -33,6 +33,8 @@ pub struct Question {
     pub from: Option<String>,
     /// Topics from this one on are not asked for.
     pub to: Option<String>,
+    /// Topics that it does not name are not asked for.
+    pub only_named: bool,
 }
 
 /// A check.
@@ -109,15 +111,19 @@ impl Question {
             Some(Value::String(topic)) => Ok(Some(topic.clone())),
             Some(_) => Err("`from` or `to` is not a text"),
         };
+        let only_named = match value.get("only_named") {
+            None | Some(Value::Null) => false,
+            Some(only) => only.as_bool().ok_or("`only_named` is neither true nor false")?,
+        };
         let asked = filters.iter().map(Asked::read).collect::<Result<_, _>>()?;
-        Ok(Self { asked, max, from: end("from")?, to: end("to")? })
+        Ok(Self { asked, max, from: end("from")?, to: end("to")?, only_named })
     }
 }
 
 impl Asked {
     fn read(value: &Value) -> Result<Self, &'static str> {
         let filter = value.get("filter").and_then(Value::as_str).ok_or("`filter` is not a text")?;
-        if !filter::is_valid(filter) {
+        if !topic::is_filter(filter) {
             return Err("`filter` is not a topic filter");
         }
         let since = match value.get("since") {
@@ -202,7 +208,7 @@ mod tests {
             br#"{"v":1,"id":17,"filters":[{"filter":"room/+/temp","since":{"room/1/temp":1041}}],"max":100}"#;
         let since = Some(BTreeMap::from([("room/1/temp".to_owned(), 1041)]));
         let asked = vec![Asked { filter: "room/+/temp".into(), since }];
-        let question = Question { asked, max: 100, from: None, to: None };
+        let question = Question { asked, max: 100, from: None, to: None, only_named: false };
         assert_eq!(Check::read(text), Ok(Check { id: 17, question }));
         let first = Check::read(br#"{"id":1,"filters":[{"filter":"a"}],"new":7}"#).unwrap().question;
         assert_eq!((first.max, first.asked[0].since.as_ref()), (usize::MAX, None));
@@ -225,6 +231,7 @@ mod tests {
             r##"{"id":1,"filters":[{"filter":"a#"}]}"##,
             r#"{"id":1,"filters":[],"max":-1}"#,
             r#"{"id":1,"filters":[],"from":7}"#,
+            r#"{"id":1,"filters":[],"only_named":1}"#,
             r#"{"id":1,"filters":[{"filter":"a","since":[]}]}"#,
             r#"{"id":1,"filters":[{"filter":"a","since":{"t":"x"}}]}"#,
         ] {

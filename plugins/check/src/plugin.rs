@@ -15,11 +15,14 @@ use crate::counts::{Counts, count};
 use crate::desk::{Desk, Reply, Served, Submitted};
 use crate::history::History;
 use crate::message::{Answer, Check};
+use crate::owed::{Owed, Owing};
 
 /// Filters that are remembered for each connection: what is beyond can't be asked for.
 const MOST_FILTERS: usize = 1_000;
 /// Bytes that a client may say about the answer that it wants.
 const MOST_REPLY: usize = 1_024;
+/// How long to wait when the gateway has no room for an answer.
+const NO_ROOM: Duration = Duration::from_millis(5);
 /// A number that JSON readers keep exactly.
 const EXACT: u64 = (1 << 53) - 1;
 
@@ -38,6 +41,8 @@ struct Office {
     epoch: u64,
     start: Instant,
     counts: Counts,
+    /// Short answers for which the gateway had no room.
+    owed: Mutex<Owed>,
     host: Mutex<Option<Weak<dyn Host>>>,
 }
 
@@ -61,6 +66,7 @@ impl CheckPlugin {
             epoch,
             start,
             counts: Counts::default(),
+            owed: Mutex::default(),
             host: Mutex::new(None),
             config,
         });
@@ -233,19 +239,42 @@ impl Office {
                 if matches!(submitted, Submitted::NoRoom(_)) {
                     count(&self.counts.crowded);
                 }
-                self.send(client, reply, &self.answer(id, rate).later(duration(retry)));
+                self.say(client, reply, self.answer(id, rate).later(duration(retry)));
             }
         }
     }
 
     fn refuse(&self, client: &str, reply: &Reply, id: u64, why: &str) {
         count(&self.counts.refused);
-        self.send(client, reply, &self.answer(id, None).refused(why));
+        self.say(client, reply, self.answer(id, None).refused(why));
+    }
+
+    /// Sends a short answer, or leaves it to the answering thread when the gateway has no room.
+    fn say(&self, client: &str, reply: &Reply, answer: String) {
+        if self.owed.lock().is_empty() && self.send(client, reply, &answer) {
+            return;
+        }
+        let owing = Owing { client: client.to_owned(), reply: reply.clone(), answer };
+        if !self.owed.lock().push(owing, self.config.max_waiting_bytes) {
+            count(&self.counts.unanswered);
+        }
+        self.came.notify_one();
+    }
+
+    /// Sends the short answers that had to wait.
+    fn pay(&self) {
+        loop {
+            // Not held while it waits.
+            let owing = self.owed.lock().pop();
+            let Some(Owing { client, reply, answer }) = owing else { return };
+            self.send_when_possible(&client, &reply, &answer);
+        }
     }
 
     /// Answers until the gateway goes.
     fn answer_all(&self) {
         while !self.closing.load(Ordering::Relaxed) {
+            self.pay();
             let mut desk = self.desk.lock();
             match desk.serve(self.now()) {
                 Ok(served) => {
@@ -268,18 +297,24 @@ impl Office {
         for asker in &served.askers {
             count(&self.counts.answered);
             let took = duration(now.since(asker.came));
-            self.send(&asker.client, &asker.reply, &self.answer(asker.id, rate).found(&found, took));
+            let answer = self.answer(asker.id, rate).found(&found, took);
+            self.send_when_possible(&asker.client, &asker.reply, &answer);
         }
     }
 
-    fn send(&self, client: &str, reply: &Reply, answer: &str) {
-        let Some(host) = self.host.lock().as_ref().and_then(Weak::upgrade) else { return };
+    /// Sends an answer as soon as the gateway has room, on the answering thread only: nobody else may wait.
+    fn send_when_possible(&self, client: &str, reply: &Reply, answer: &str) {
+        while !self.send(client, reply, answer) && !self.closing.load(Ordering::Relaxed) {
+            std::thread::sleep(NO_ROOM);
+        }
+    }
+
+    /// Sends an answer; false when the gateway has no room.
+    fn send(&self, client: &str, reply: &Reply, answer: &str) -> bool {
+        let Some(host) = self.host.lock().as_ref().and_then(Weak::upgrade) else { return true };
         let usual = || format!("{}/update/{client}", self.config.prefix);
         let topic = reply.topic.clone().unwrap_or_else(usual);
-        match &reply.correlation {
-            Some(data) => host.respond(&topic, answer.as_bytes(), data),
-            None => host.publish(&topic, answer.as_bytes(), false),
-        }
+        host.respond(&topic, answer.as_bytes(), reply.correlation.as_deref())
     }
 
     fn answer(&self, id: u64, rate: Option<f64>) -> Answer {

@@ -8,17 +8,25 @@ use tidegate_plugin::Publisher;
 use super::*;
 
 /// A gateway that hands on what a plugin publishes.
-struct Post(Mutex<Sender<(String, Value, Vec<u8>)>>);
+struct Post {
+    sender: Mutex<Sender<(String, Value, Vec<u8>)>>,
+    /// Whether too many messages wait.
+    crowded: AtomicBool,
+}
 
 impl Host for Post {
-    fn publish(&self, topic: &str, payload: &[u8], retain: bool) {
-        assert!(!retain);
-        self.respond(topic, payload, b"");
+    fn publish(&self, topic: &str, _: &[u8], _: bool) {
+        panic!("{topic}: an answer that might be left out");
     }
 
-    fn respond(&self, topic: &str, payload: &[u8], correlation: &[u8]) {
-        let answer = (topic.into(), serde_json::from_slice(payload).unwrap(), correlation.to_vec());
-        let _ = self.0.lock().send(answer);
+    fn respond(&self, topic: &str, payload: &[u8], correlation: Option<&[u8]>) -> bool {
+        if self.crowded.load(Ordering::Relaxed) {
+            return false;
+        }
+        let correlation = correlation.unwrap_or_default().to_vec();
+        let _ =
+            self.sender.lock().send((topic.into(), serde_json::from_slice(payload).unwrap(), correlation));
+        true
     }
 
     fn subscribers(&self, _topic: &str) -> usize {
@@ -32,17 +40,18 @@ impl Host for Post {
 
 struct Rig {
     plugin: CheckPlugin,
-    _host: Arc<dyn Host>,
+    host: Arc<Post>,
     post: Receiver<(String, Value, Vec<u8>)>,
 }
 
 impl Rig {
     fn new(config: CheckConfig) -> Self {
         let (sender, post) = channel();
-        let host: Arc<dyn Host> = Arc::new(Post(Mutex::new(sender)));
+        let host = Arc::new(Post { sender: Mutex::new(sender), crowded: AtomicBool::new(false) });
         let plugin = CheckPlugin::new(config).unwrap();
-        plugin.start(&Arc::downgrade(&host));
-        Self { plugin, _host: host, post }
+        let seen: Arc<dyn Host> = Arc::clone(&host) as _;
+        plugin.start(&Arc::downgrade(&seen));
+        Self { plugin, host, post }
     }
 
     fn client(&self, id: &str) -> Box<dyn Hook> {
@@ -278,4 +287,35 @@ fn over_the_limit_there_is_a_later_time_and_no_silence() {
         if answer.get("retry_ms").is_some() { later += 1 } else { answered += 1 }
     }
     assert!(answered >= 1 && later > 500, "{answered} answered, {later} later");
+}
+
+/// The gateway has no room for messages of its own: answers wait for it, the short ones too.
+#[test]
+fn without_room_for_answers_they_come_later() {
+    const CHECKS: usize = 200;
+    let rig = Rig::new(CheckConfig { max_rate: 10.0, ..CheckConfig::default() });
+    rig.host.crowded.store(true, Ordering::Relaxed);
+    for n in 0..CHECKS {
+        let mut consumer = rig.client(&format!("c{n}"));
+        if n % 2 == 0 {
+            subscribe(&mut *consumer, &format!("t/{n}"));
+        }
+        check(&mut *consumer, &format!(r#"{{"id":{n},"filters":[{{"filter":"t/{n}","since":{{}}}}]}}"#));
+    }
+    assert!(rig.post.recv_timeout(Duration::from_millis(100)).is_err(), "there is no room");
+    rig.host.crowded.store(false, Ordering::Relaxed);
+    let mut seen = HashSet::new();
+    let (mut refused, mut later, mut found) = (0, 0, 0);
+    while seen.len() < CHECKS {
+        let (topic, answer) = rig.answer();
+        assert!(seen.insert(topic), "{answer}");
+        refused += usize::from(answer.get("error").is_some());
+        later += usize::from(answer.get("retry_ms").is_some());
+        found += usize::from(answer.get("heads").is_some());
+    }
+    assert!(
+        refused == CHECKS / 2 && later > 0 && found > 0,
+        "{refused} refused, {later} later, {found} found"
+    );
+    assert_eq!(rig.plugin.desk.counts.unanswered.load(Ordering::Relaxed), 0);
 }

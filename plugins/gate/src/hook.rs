@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate_control::pacing::{Bucket, Pass};
 use tidegate_control::time::{Moment, Span};
-use tidegate_plugin::{Hook, Publish, Publisher, Refusal, Verdict};
+use tidegate_plugin::{Hook, Publish, Publisher, Refusal, Verdict, Waiting};
 
 use crate::announced::Announced;
 use crate::counts::{Counts, Holding};
@@ -26,6 +26,8 @@ const CALM_INTERVALS: f64 = 3.0;
 /// What a publisher that does not follow may send at once, as the time in which its rate makes it: two pauses, and some
 /// for timers that are late.
 const TRIED_BURST: Duration = Duration::from_millis(50);
+/// A rate that has grown this many times makes promises worthless.
+const RISEN: f64 = 1.5;
 /// By how much it may be faster, as a share: what waits of one that has mended its ways must get less.
 const TRIED_SLACK: f64 = 0.05;
 /// The gateway's own topics; what a client may send there is an answer to us.
@@ -49,6 +51,10 @@ struct Limit {
     head: Option<Head>,
     /// When the publisher began to be too fast, and when it was so last.
     excess: Option<(Moment, Moment)>,
+    /// Until when the messages that were refused last were told to wait.
+    promised: Option<Moment>,
+    /// While a message waits: that it does, for the queue whose rate it is.
+    waiting: Option<Waiting>,
 }
 
 /// The message that waits at the head.
@@ -79,11 +85,12 @@ impl Hook for GateHook {
             }
             return Verdict::Continue;
         }
-        if publish.topic.starts_with(CONTROL) {
+        if publish.topic.starts_with(CONTROL) || self.publisher.passes() {
             return Verdict::Continue;
         }
         let limit = self.limit.get_or_insert_with(|| Box::new(Limit::new(publish.now)));
         let verdict = limit.ask(publish, rate, &self.publisher, &self.config, &self.counts);
+        limit.book(&verdict, &self.publisher);
         if !matches!(verdict, Verdict::Delay(_)) {
             limit.head = None;
         }
@@ -97,7 +104,29 @@ impl Hook for GateHook {
 
 impl Limit {
     fn new(now: Moment) -> Self {
-        Self { announced: Announced::new(now), bucket: None, head: None, excess: None }
+        Self {
+            announced: Announced::new(now),
+            bucket: None,
+            head: None,
+            excess: None,
+            promised: None,
+            waiting: None,
+        }
+    }
+
+    /// Books what becomes of a message for the queue whose rate it is.
+    fn book(&mut self, verdict: &Verdict, publisher: &Publisher) {
+        match verdict {
+            Verdict::Delay(_) if self.waiting.is_some() => return,
+            Verdict::Delay(_) => {
+                self.waiting = publisher.overrun().map(Waiting::start);
+                return;
+            }
+            Verdict::Refuse(_) => publisher.overrun().iter().for_each(|overrun| overrun.refused()),
+            Verdict::Drop => publisher.overrun().iter().for_each(|overrun| overrun.dropped()),
+            Verdict::Continue | Verdict::Close(_) => {}
+        }
+        self.waiting = None;
     }
 
     fn ask(
@@ -131,9 +160,9 @@ impl Limit {
         let since = self.note_excess(now);
         match config.excess {
             Excess::Refuse if publish.qos > 0 && publisher.level >= 5 => {
-                counts.refused();
-                let wait = whole_millis(wait.min(LONGEST_WAIT));
-                return Verdict::Refuse(Refusal::quota_exceeded("more than the announced rate", wait));
+                let grace = Span::from_nanos(config.grace.as_nanos() as u64);
+                let answered_late = self.is_tried(now, grace);
+                return self.refuse(publish, wait, answered_late, patience, counts);
             }
             Excess::Close if span(now, since) >= config.close_after => {
                 counts.closed();
@@ -161,6 +190,10 @@ impl Limit {
         match &mut self.bucket {
             Some(bucket) if bucket.rate() == rate && bucket.burst() == burst => {}
             Some(bucket) => {
+                // what was promised was reckoned with a rate that was clearly lower
+                if rate > bucket.rate() * RISEN {
+                    self.promised = None;
+                }
                 bucket.set_rate(now, rate);
                 bucket.set_burst(now, burst);
             }
@@ -188,6 +221,38 @@ impl Limit {
         let interval = self.bucket.map_or(Span::ZERO, |bucket| Span::from_rate(bucket.rate()));
         let calm = CALM.max(interval.scale(CALM_INTERVALS));
         (now.since(last) <= calm).then_some(since)
+    }
+
+    /// Refuses a message and says when there will be room for it, behind those that were refused before. Who does not wait as
+    /// told is answered late, so that refusals do not make it send more.
+    fn refuse(
+        &mut self,
+        publish: &Publish<'_>,
+        wait: Duration,
+        answered_late: bool,
+        patience: Duration,
+        counts: &Arc<Counts>,
+    ) -> Verdict {
+        let now = publish.now;
+        if answered_late {
+            let start = || Head { since: now, until: now, _holding: Holding::start(counts) };
+            let head = self.head.get_or_insert_with(start);
+            let left = LOOK.min(patience).saturating_sub(span(now, head.since));
+            if !left.is_zero() {
+                let pause = whole_millis(wait.max(RUN).min(left));
+                head.until = now + Span::from_nanos(pause.as_nanos() as u64);
+                return Verdict::Delay(pause);
+            }
+        }
+        counts.refused();
+        let interval = self
+            .bucket
+            .map_or(Duration::ZERO, |bucket| Duration::from_nanos(Span::from_rate(bucket.rate()).as_nanos()));
+        let behind = self.promised.map_or(Duration::ZERO, |promised| span(promised, now));
+        let wait = if behind.is_zero() { wait } else { wait.max(behind.saturating_add(interval)) };
+        let wait = whole_millis(wait.min(LONGEST_DEBT.max(interval)).min(LONGEST_WAIT));
+        self.promised = Some(now + Span::from_nanos(wait.as_nanos() as u64));
+        Verdict::Refuse(Refusal::quota_exceeded("more than the announced rate", wait))
     }
 
     /// Lets a message wait, unless it has waited for as long as it may.

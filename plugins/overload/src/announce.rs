@@ -1,6 +1,6 @@
 //! Tells publishers and consumers, on retained control topics: only what changed enough, not too often, not too dear.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use tidegate_control::overload::Phase;
@@ -27,6 +27,8 @@ const REPEAT: f64 = 0.6;
 const LONGEST_TTL: f64 = 600_000.0;
 /// Clients that are told apart from their class.
 const MAX_CLIENTS: usize = 10_000;
+/// Clients that were left out and are remembered, so that they are counted once.
+const MAX_LEFT_OUT: usize = 200_000;
 /// Announcements to single clients in one turn.
 const CLIENTS_A_TURN: usize = 200;
 
@@ -68,6 +70,8 @@ pub(crate) struct Announcer {
     pub(crate) budget: Budget,
     classes: Vec<Option<Told>>,
     clients: HashMap<Arc<str>, Told>,
+    /// Who was left out, and counted, since clients were last told apart.
+    left_out: HashSet<Arc<str>>,
     load: Option<(LoadKey, Moment)>,
     pub(crate) counts: Counts,
 }
@@ -111,6 +115,7 @@ impl Announcer {
             budget: Budget::default(),
             classes: (0..classes.len()).map(|_| None).collect(),
             clients: HashMap::new(),
+            left_out: HashSet::new(),
             load: None,
             counts: Counts::default(),
         }
@@ -147,6 +152,9 @@ impl Announcer {
 
     /// Tells those clients that may send another rate than their class, and takes back what the others were told.
     pub(crate) fn clients(&mut self, wanted: &HashMap<Arc<str>, Advice>, on: &Occasion<'_>) {
+        if wanted.is_empty() {
+            self.left_out = HashSet::new();
+        }
         let mut left = CLIENTS_A_TURN;
         let over: Vec<_> =
             self.clients.keys().filter(|client| !wanted.contains_key(*client)).take(left).cloned().collect();
@@ -173,7 +181,7 @@ impl Announcer {
                 || client.is_empty()
                 || told.is_none() && self.clients.len() >= MAX_CLIENTS
             {
-                self.counts.left_out += 1;
+                self.leave_out(client);
                 continue;
             }
             left -= 1;
@@ -182,6 +190,14 @@ impl Announcer {
                 self.clients.insert(Arc::clone(client), told);
             }
         }
+    }
+
+    /// Counts a client that is not told its rate, once and not in each turn.
+    fn leave_out(&mut self, client: &Arc<str>) {
+        if self.left_out.len() >= MAX_LEFT_OUT {
+            self.left_out.clear();
+        }
+        self.counts.left_out += u64::from(self.left_out.insert(Arc::clone(client)));
     }
 
     /// Tells consumers of the load, if it changed enough.

@@ -1,7 +1,10 @@
 //! Answers to operators: queues and publishers as JSON.
 
+use std::cmp::Ordering;
+
 use serde::Serialize;
 use tidegate_control::overload::Phase;
+use tidegate_control::time::Span;
 use tidegate_plugin::{Request, Response};
 
 use crate::queue::Queue;
@@ -9,6 +12,8 @@ use crate::state::State;
 
 /// Entries of one answer.
 const MOST: usize = 1_000;
+/// Delays are compared in such steps, or the order of queues without trouble would be another one each time.
+const LATE: Span = Span::from_millis(50);
 
 #[derive(Serialize)]
 struct QueueAnswer<'a> {
@@ -35,6 +40,11 @@ struct QueueAnswer<'a> {
     held: u32,
     dropped: u64,
     lost: u64,
+    /// Publishers whose message waits at the gate because of the queue's rate; messages that were refused, and that were
+    /// thrown away, because of it.
+    gate_held: u32,
+    refused: u64,
+    gate_dropped: u64,
 }
 
 #[derive(Serialize)]
@@ -57,10 +67,12 @@ struct PublisherAnswer<'a> {
     pressed: bool,
 }
 
-/// `GET /api/v1/queues`: a list of protected queues, those with most messages first, and no more than so many.
-pub(crate) fn queues(state: &State) -> Response {
+/// `GET /api/v1/queues`: a list of protected queues, those in trouble first, and no more than so many.
+pub(crate) fn queues(state: &mut State) -> Response {
+    state.queues.values_mut().for_each(Queue::note_overrun);
+    let state = &*state;
     let mut queues: Vec<&Queue> = state.queues.values().collect();
-    queues.sort_by(|a, b| by_traffic(a, b).then_with(|| a.name.cmp(&b.name)));
+    queues.sort_by(|a, b| by_need(a, b).then_with(|| a.name.cmp(&b.name)));
     queues.truncate(MOST);
     let list: Vec<_> = queues.into_iter().map(|queue| queue_answer(queue, state)).collect();
     Response::ok(serde_json::json!(list).to_string())
@@ -94,9 +106,16 @@ pub(crate) fn publishers(state: &State, request: &Request<'_>) -> Response {
     Response::ok(answer.to_string())
 }
 
-/// The queue with more messages comes first.
-pub(crate) fn by_traffic(a: &Queue, b: &Queue) -> std::cmp::Ordering {
-    b.latest.arrival_rate.total_cmp(&a.latest.arrival_rate)
+/// Who is shown when not all can be: queues that hold publishers back, then late ones, then those with more messages.
+pub(crate) fn by_need(a: &Queue, b: &Queue) -> Ordering {
+    let phase = |queue: &Queue| match queue.phase {
+        Phase::Protect => 0,
+        Phase::Recover => 1,
+        Phase::Idle => 2,
+    };
+    let late = |queue: &Queue| queue.latest.delay.as_nanos() / LATE.as_nanos();
+    let by_traffic = || b.latest.arrival_rate.total_cmp(&a.latest.arrival_rate);
+    phase(a).cmp(&phase(b)).then_with(|| late(b).cmp(&late(a))).then_with(by_traffic)
 }
 
 fn queue_answer<'a>(queue: &'a Queue, state: &'a State) -> QueueAnswer<'a> {
@@ -125,6 +144,9 @@ fn queue_answer<'a>(queue: &'a Queue, state: &'a State) -> QueueAnswer<'a> {
         held: queue.latest.held,
         dropped: queue.dropped,
         lost: queue.lost,
+        gate_held: queue.overrun.waiting(),
+        refused: queue.refused,
+        gate_dropped: queue.gate_dropped,
     }
 }
 

@@ -30,6 +30,15 @@ pub(crate) struct Class {
     pub(crate) exempt: bool,
 }
 
+/// What topics a publisher has used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Used {
+    /// The classes, as bits, whose topics they were.
+    pub(crate) classes: u64,
+    /// Whether it sent anything that is not exempt.
+    pub(crate) ordinary: bool,
+}
+
 /// The most messages of one publisher in a turn.
 const MOST_SHARE: f64 = 1000.0;
 
@@ -75,26 +84,28 @@ impl Classes {
         self.0.iter().enumerate().fold(0, |bits, (index, class)| bits | u64::from(wants(class)) << index)
     }
 
-    /// Whether the class of such a publisher is never held back.
-    pub(crate) fn exempts(&self, publisher: &Publisher, topics: u64) -> bool {
-        self.get(self.of(publisher, topics)).exempt
+    /// Whether a message of this publisher on a topic of these classes is never held back.
+    pub(crate) fn exempts(&self, publisher: &Publisher, topic: u64) -> bool {
+        self.get(self.of(publisher, Used { classes: topic, ordinary: false })).exempt
     }
 
     /// Tells the gateway what such a publisher is where publishers stand in line.
-    pub(crate) fn settle(&self, publisher: &Publisher, topics: u64) {
-        let class = self.get(self.of(publisher, topics));
+    pub(crate) fn settle(&self, publisher: &Publisher, used: Used) {
+        let class = self.get(self.of(publisher, used));
         publisher.set_exempt(class.exempt);
         // a class without a weight in the settings has 1, so that is what others are measured by
         publisher.set_share(class.weight.round().clamp(1.0, MOST_SHARE) as u32);
     }
 
-    /// The class of a publisher that has used topics of these classes.
-    pub(crate) fn of(&self, publisher: &Publisher, topics: u64) -> usize {
+    /// The class of a publisher that has used these topics. Messages on an exempt topic are exempt, not who sends others
+    /// besides.
+    pub(crate) fn of(&self, publisher: &Publisher, used: Used) -> usize {
         let wants = |(index, class): (usize, &Class)| {
             let ClassConfig { client, user, topic, .. } = &class.patterns;
+            let by_topic = used.classes & 1 << index != 0 && !(class.exempt && used.ordinary);
             glob::fits(client.as_deref(), Some(&publisher.client))
                 && glob::fits(user.as_deref(), publisher.user.as_deref())
-                && (topic.is_none() || topics & 1 << index != 0)
+                && (topic.is_none() || by_topic)
         };
         let last = self.default();
         self.0[..last].iter().enumerate().position(wants).unwrap_or(last)
@@ -139,7 +150,8 @@ mod tests {
         let classes = classes();
         let bits = topics.iter().fold(0, |bits, topic| bits | classes.with_topic(topic));
         let publisher = Publisher::new(client.into(), user.map(Into::into), 0, 5);
-        Arc::clone(&classes.get(classes.of(&publisher, bits)).name)
+        let used = Used { classes: bits, ordinary: true };
+        Arc::clone(&classes.get(classes.of(&publisher, used)).name)
     }
 
     #[test]

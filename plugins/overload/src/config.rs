@@ -45,11 +45,9 @@ pub struct OverloadConfig {
     pub protect: Vec<QueueRule>,
     /// Queues that are not.
     pub ignore: Vec<QueueRule>,
-    /// Consumers that never hold publishers.
-    pub never_hold: Vec<Consumer>,
     /// A consumer that takes nothing for this long holds nobody back.
     pub progress_timeout: Span,
-    /// Whether protection waits until a queue's auto-scaler has reached its limit, see [`crate::Overload::set_saturated`].
+    /// Whether protection waits until a queue's auto-scaler has reached its limit, see [`tidegate_plugin::QueueControl::set_saturated`].
     pub needs_saturation: bool,
 }
 
@@ -66,7 +64,6 @@ impl Default for OverloadConfig {
             ttl: Span::from_secs(10),
             protect: Vec::new(),
             ignore: Vec::new(),
-            never_hold: Vec::new(),
             progress_timeout: Span::from_secs(10),
             needs_saturation: false,
         }
@@ -123,17 +120,6 @@ pub struct QueueRule {
     pub min_qos: u8,
     /// The delay that these queues may have.
     pub target_delay: Option<Span>,
-}
-
-/// Which consumers are meant; what is given must all match.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Consumer {
-    /// User name.
-    pub user: Option<String>,
-    /// Client identifier.
-    pub client: Option<String>,
-    /// Filter, as it was subscribed to.
-    pub filter: Option<String>,
 }
 
 /// A setting that can't be.

@@ -1,19 +1,21 @@
 //! Divides what a queue can take among the publishers that feed it.
 
-use std::collections::HashMap;
-
 use tidegate_control::allocate::{self, Claim};
 
 use crate::class::{Class, Classes};
+use crate::number::Numbered;
 
-/// Publishers of a class whose wishes are within this factor share a claim.
-const ALIKE: f64 = 1.25;
+/// Bits of a rate below those that tell rates apart: what is left makes four steps of each power of two, so that
+/// publishers of a class whose wishes are within a factor of 1.25 share a claim.
+const ALIKE_BITS: u32 = f64::MANTISSA_DIGITS - 1 - 2;
 
 /// What publishers claim. Those of a class that want about the same are counted together, so that there are few.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     list: Vec<Claim>,
-    places: HashMap<(usize, i32), usize>,
+    places: Numbered<(usize, u32), usize>,
+    /// Where the last one went: most publishers are like the one before.
+    last: Option<((usize, u32), usize)>,
 }
 
 impl Claims {
@@ -25,7 +27,12 @@ impl Claims {
     /// Adds so many publishers of a class, each of which wants this many messages a second.
     pub(crate) fn add_many(&mut self, index: usize, class: &Class, wants: f64, count: u64) {
         let ceiling = wants.min(class.ceiling).max(class.floor);
-        let place = *self.places.entry((index, alike(ceiling))).or_insert(self.list.len());
+        let kind = (index, alike(ceiling));
+        let place = match self.last {
+            Some((last, place)) if last == kind => place,
+            _ => *self.places.entry(kind).or_insert(self.list.len()),
+        };
+        self.last = Some((kind, place));
         if place == self.list.len() {
             self.list.push(Claim { members: 0, weight: class.weight, floor: class.floor, ceiling: 0.0 });
         }
@@ -52,8 +59,8 @@ impl Claims {
 }
 
 /// A number that rates within a factor of each other share.
-pub(crate) fn alike(rate: f64) -> i32 {
-    (rate.max(f64::MIN_POSITIVE).ln() / ALIKE.ln()).round() as i32
+pub(crate) fn alike(rate: f64) -> u32 {
+    (rate.max(f64::MIN_POSITIVE).to_bits() >> ALIKE_BITS) as u32
 }
 
 #[cfg(test)]
@@ -85,6 +92,17 @@ mod tests {
         }
         near(claims.rates(190.0, &classes)[0], 10.0);
         assert_eq!(claims.list.len(), 2);
+    }
+
+    #[test]
+    fn rates_within_a_factor_are_alike() {
+        for rate in [1e-6, 0.3, 1.0, 7.0, 1e9] {
+            let step = (1..2000).map(|part| rate * (1.0 + f64::from(part) / 1000.0));
+            let first_other = step.into_iter().find(|other| alike(*other) != alike(rate)).unwrap();
+            assert!(first_other <= rate * 1.251, "{rate} and {first_other}");
+        }
+        assert_eq!(alike(0.0), alike(-1.0));
+        assert_ne!(alike(1.0), alike(1.25));
     }
 
     #[test]

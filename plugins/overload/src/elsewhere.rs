@@ -1,11 +1,10 @@
 //! Publishers that feed a queue at other gateways before the same broker: they count as those that are here.
 
-use std::collections::HashMap;
-
 use tidegate_plugin::Crowd;
 
 use crate::class::{Class, Classes};
 use crate::divide::{Claims, alike};
+use crate::number::Numbered;
 
 /// Crowds of one queue that are told, beside one for each class.
 const MOST: usize = 64;
@@ -53,7 +52,7 @@ impl Elsewhere {
 
 /// Publishers of this gateway, for others.
 #[derive(Debug, Default)]
-pub(crate) struct Crowds(HashMap<(usize, i32), (u32, f64)>);
+pub(crate) struct Crowds(Numbered<(usize, u32), (u32, f64)>);
 
 impl Crowds {
     /// Adds a publisher of a class that wants this many messages a second.

@@ -1,4 +1,4 @@
-//! Sees the first topics that a publisher uses, where classes depend on them.
+//! Sees the topics that a publisher uses, where classes depend on them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,23 +7,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use tidegate_plugin::{Hook, Publish, Publisher, Standing, Verdict};
 
-use crate::class::Classes;
+use crate::class::{Classes, Used};
 
-/// So many messages of a publisher are looked at.
-const LOOKED_AT: u32 = 64;
-
-/// The classes whose topics publishers used, as bits. A publisher is known by where it is in memory, which its hook
+/// The classes whose topics publishers used. A publisher is known by where it is in memory, which its hook
 /// keeps from being used again.
 #[derive(Debug, Default)]
 pub(crate) struct Topics {
-    used: Mutex<HashMap<usize, u64>>,
+    used: Mutex<HashMap<usize, Used>>,
     changes: AtomicU64,
 }
 
 impl Topics {
     /// What this publisher used.
-    pub(crate) fn of(&self, publisher: &Arc<Publisher>) -> u64 {
-        self.used.lock().get(&key(publisher)).copied().unwrap_or(0)
+    pub(crate) fn of(&self, publisher: &Arc<Publisher>) -> Used {
+        self.used.lock().get(&key(publisher)).copied().unwrap_or_default()
     }
 
     /// A number that is another one after each change.
@@ -36,13 +33,19 @@ fn key(publisher: &Arc<Publisher>) -> usize {
     Arc::as_ptr(publisher) as usize
 }
 
+/// A longer topic is looked at anew for each message, rather than kept for each connection.
+const LONGEST_KEPT: usize = 256;
+
 /// Looks at the topics of one publisher.
 pub(crate) struct TopicHook {
     classes: Arc<Classes>,
     topics: Arc<Topics>,
     publisher: Arc<Publisher>,
-    seen: u32,
-    bits: u64,
+    used: Used,
+    /// The last topic, the classes that want it, and whether it is exempt: most publishers use one topic for long.
+    last: String,
+    wanted_by: u64,
+    exempt: bool,
 }
 
 impl TopicHook {
@@ -51,36 +54,60 @@ impl TopicHook {
             classes: Arc::clone(classes),
             topics: Arc::clone(topics),
             publisher: Arc::clone(publisher),
-            seen: 0,
-            bits: 0,
+            used: Used::default(),
+            last: String::new(),
+            wanted_by: 0,
+            exempt: false,
+        }
+    }
+
+    fn look_at(&mut self, topic: &str) {
+        if self.last != topic {
+            self.last.clear();
+            if topic.len() <= LONGEST_KEPT {
+                self.last.push_str(topic);
+            }
+            self.wanted_by = self.classes.with_topic(topic);
+            self.exempt = self.classes.exempts(&self.publisher, self.wanted_by);
         }
     }
 }
 
 impl Hook for TopicHook {
     fn on_publish(&mut self, publish: &Publish<'_>) -> Verdict {
-        if self.seen < LOOKED_AT {
-            self.seen += 1;
-            let bits = self.bits | self.classes.with_topic(publish.topic);
-            if bits != self.bits {
-                self.bits = bits;
-                self.topics.used.lock().insert(key(&self.publisher), bits);
-                self.topics.changes.fetch_add(1, Ordering::Release);
-                self.classes.settle(&self.publisher, bits);
-            }
+        // what a client may send there is an answer to us
+        if publish.topic.starts_with('$') {
+            return Verdict::Continue;
+        }
+        self.look_at(publish.topic);
+        self.publisher.set_passes(self.exempt);
+        let used = Used {
+            classes: self.used.classes | self.wanted_by,
+            ordinary: self.used.ordinary || !self.exempt,
+        };
+        if used != self.used {
+            self.used = used;
+            self.topics.used.lock().insert(key(&self.publisher), used);
+            self.topics.changes.fetch_add(1, Ordering::Release);
+            self.classes.settle(&self.publisher, used);
         }
         Verdict::Continue
     }
 
+    /// A will says nothing about what its client sends.
+    fn on_will(&mut self, _will: &Publish<'_>) -> Verdict {
+        Verdict::Continue
+    }
+
     fn standing(&mut self, topic: &str) -> Standing {
-        let bits = self.bits | self.classes.with_topic(topic);
-        if self.classes.exempts(&self.publisher, bits) { Standing::Exempt } else { Standing::Ordinary }
+        self.look_at(topic);
+        if self.exempt { Standing::Exempt } else { Standing::Ordinary }
     }
 }
 
 impl Drop for TopicHook {
     fn drop(&mut self) {
-        if self.bits != 0 {
+        if self.used != Used::default() {
             self.topics.used.lock().remove(&key(&self.publisher));
         }
     }

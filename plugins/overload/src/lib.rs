@@ -23,13 +23,14 @@ mod hands;
 mod hook;
 mod measures;
 mod message;
+mod number;
 mod plugin;
 mod queue;
 mod rules;
 mod source;
 mod state;
 
-pub use config::{Algorithm, ClassConfig, Consumer, OverloadConfig, OverloadError, QueueRule, Wrong};
+pub use config::{Algorithm, ClassConfig, OverloadConfig, OverloadError, QueueRule, Wrong};
 pub use measures::METRICS;
 pub use plugin::Overload;
 

@@ -1,4 +1,4 @@
-//! Metrics of protected queues. Labels are bounded: queues beyond the busiest ones are counted together.
+//! Metrics of protected queues. Labels are bounded: queues beyond those that need to be seen are counted together.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use metrics::{counter, gauge, histogram};
 use tidegate_control::overload::Phase;
 use tidegate_plugin::Delays;
 
-use crate::answer::by_traffic;
+use crate::answer::by_need;
 use crate::queue::{Queue, Tally};
 use crate::state::State;
 
@@ -39,7 +39,7 @@ pub const METRICS: [&str; MEANING.len()] = {
     names
 };
 
-const MEANING: [(&str, &str); 18] = [
+const MEANING: [(&str, &str); 21] = [
     ("tidegate_queue_depth", "Messages that wait in a protected queue."),
     ("tidegate_queue_in_flight", "Messages that its consumers have and have not acknowledged."),
     ("tidegate_queue_delay_seconds", "How long messages waited in a protected queue."),
@@ -57,6 +57,12 @@ const MEANING: [(&str, &str); 18] = [
     ("tidegate_queue_departed_total", "Messages that consumers took."),
     ("tidegate_queue_dropped_total", "Messages thrown away on purpose."),
     ("tidegate_queue_lost_total", "Messages that went missing."),
+    ("tidegate_queue_gate_held", "Publishers whose message waits at the gate because of the queue's rate."),
+    ("tidegate_queue_refused_total", "Messages that the gate refused because of the queue's rate."),
+    (
+        "tidegate_queue_gate_dropped_total",
+        "QoS 0 messages that the gate threw away because of the queue's rate.",
+    ),
     ("tidegate_overload_queues", "Protected queues, by phase."),
     (
         "tidegate_overload_announcements_total",
@@ -94,16 +100,19 @@ struct Shown {
     phase: f64,
     publishers: f64,
     held: f64,
+    gate_held: f64,
     tally: Tally,
 }
 
 /// Brings the metrics up to date.
 pub(crate) fn refresh(state: &mut State) {
     let mut queues: Vec<&mut Queue> = state.queues.values_mut().collect();
-    queues.sort_by(|a, b| by_traffic(a, b).then(a.id.cmp(&b.id)));
-    let mut rest = Shown { tally: std::mem::take(&mut state.gone.tally), ..Shown::default() };
+    queues.sort_by(|a, b| by_need(a, b).then(a.id.cmp(&b.id)));
+    let mut rest = if queues.len() > MOST { Shown::default() } else { Shown::nothing() };
+    rest.tally = std::mem::take(&mut state.gone.tally);
     let mut labels = Vec::new();
     for (place, queue) in queues.into_iter().enumerate() {
+        queue.note_overrun();
         let mut shown = Shown::of(queue);
         shown.tally = std::mem::take(&mut queue.tally);
         if place < MOST {
@@ -117,7 +126,7 @@ pub(crate) fn refresh(state: &mut State) {
     // Those who have a label no longer are not to look as they were.
     let last = std::mem::replace(&mut state.gone.labels, labels);
     for name in last.iter().filter(|name| !state.gone.labels.contains(name)) {
-        Shown::default().write(name);
+        Shown::nothing().write(name);
     }
     write_totals(state);
 }
@@ -141,6 +150,11 @@ fn write_totals(state: &State) {
 }
 
 impl Shown {
+    /// A queue that nothing happens to, and that holds nobody back.
+    fn nothing() -> Self {
+        Self { announced_rate: f64::INFINITY, ..Self::default() }
+    }
+
     fn of(queue: &Queue) -> Self {
         let phase = match queue.phase {
             Phase::Idle => 0.0,
@@ -157,6 +171,7 @@ impl Shown {
             phase,
             publishers: queue.publishers() as f64,
             held: f64::from(queue.latest.held),
+            gate_held: f64::from(queue.overrun.waiting()),
             tally: Tally::default(),
         }
     }
@@ -171,6 +186,7 @@ impl Shown {
         self.phase = self.phase.max(other.phase);
         self.publishers += other.publishers;
         self.held += other.held;
+        self.gate_held += other.gate_held;
         self.tally.add(&other.tally);
     }
 
@@ -185,10 +201,13 @@ impl Shown {
         gauge!("tidegate_queue_phase", "queue" => label()).set(self.phase);
         gauge!("tidegate_queue_publishers", "queue" => label()).set(self.publishers);
         gauge!("tidegate_queue_held", "queue" => label()).set(self.held);
+        gauge!("tidegate_queue_gate_held", "queue" => label()).set(self.gate_held);
         counter!("tidegate_queue_arrived_total", "queue" => label()).increment(self.tally.arrived);
         counter!("tidegate_queue_departed_total", "queue" => label()).increment(self.tally.departed);
         counter!("tidegate_queue_dropped_total", "queue" => label()).increment(self.tally.dropped);
         counter!("tidegate_queue_lost_total", "queue" => label()).increment(self.tally.lost);
+        counter!("tidegate_queue_refused_total", "queue" => label()).increment(self.tally.refused);
+        counter!("tidegate_queue_gate_dropped_total", "queue" => label()).increment(self.tally.gate_dropped);
         let delays = histogram!("tidegate_queue_delay_seconds", "queue" => label());
         for (step, count) in self.tally.delays.iter().enumerate().filter(|(_, count)| **count > 0) {
             delays.record_many(Delays::seconds(step), *count as usize);

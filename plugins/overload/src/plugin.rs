@@ -8,7 +8,7 @@ use tidegate_plugin::{
 };
 
 use crate::answer;
-use crate::class::Classes;
+use crate::class::{Classes, Used};
 use crate::config::{OverloadConfig, Wrong};
 use crate::hook::{TopicHook, Topics};
 use crate::measures;
@@ -31,13 +31,15 @@ impl Overload {
         let state = Arc::new(Mutex::new(State::new(&Arc::new(config), &classes, &topics)));
         Ok(Self { classes, topics, state })
     }
+
+    /// How many queues are looked after now.
+    #[cfg(test)]
+    pub(crate) fn queue_count(&self) -> usize {
+        self.state.lock().queues.len()
+    }
 }
 
 impl QueueControl for Overload {
-    fn queues(&self) -> Vec<Arc<str>> {
-        self.state.lock().queues.values().map(|queue| Arc::clone(&queue.name)).collect()
-    }
-
     fn state(&self, name: &str) -> Option<ControlState> {
         let state = self.state.lock();
         let queue = state.queues.values().find(|queue| *queue.name == *name)?;
@@ -49,10 +51,11 @@ impl QueueControl for Overload {
         })
     }
 
-    fn set_saturated(&self, name: &str, saturated: bool) {
-        let mut state = self.state.lock();
-        let named = state.queues.values_mut().filter(|queue| *queue.name == *name);
-        named.for_each(|queue| queue.set_saturated(saturated));
+    fn set_saturated(&self, is_saturated: &dyn Fn(&str) -> bool) {
+        for queue in self.state.lock().queues.values_mut() {
+            let saturated = is_saturated(&queue.name);
+            queue.set_saturated(saturated);
+        }
     }
 }
 
@@ -62,7 +65,7 @@ impl Plugin for Overload {
     }
 
     fn connect(&self, client: &Client<'_>) -> Result<Option<Box<dyn Hook>>, Refusal> {
-        self.classes.settle(client.publisher, 0);
+        self.classes.settle(client.publisher, Used::default());
         if !self.classes.by_topic() {
             return Ok(None);
         }
@@ -83,7 +86,7 @@ impl Plugin for Overload {
 
     fn on_request(&self, request: &Request<'_>) -> Option<Response> {
         match (request.method, request.path) {
-            ("GET", "queues") => Some(answer::queues(&self.state.lock())),
+            ("GET", "queues") => Some(answer::queues(&mut self.state.lock())),
             ("GET", "publishers") => Some(answer::publishers(&self.state.lock(), request)),
             _ => None,
         }

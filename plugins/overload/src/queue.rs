@@ -1,19 +1,20 @@
 //! One protected queue: who feeds it, what its controller says, what each class may send.
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use tidegate_control::demand::Demand;
 use tidegate_control::flow::Reading;
 use tidegate_control::overload::{Controller, Load, Phase};
 use tidegate_control::time::{Moment, Span};
-use tidegate_plugin::{Crowd, Delays, QueueReport};
+use tidegate_plugin::{Crowd, Delays, Overrun, QueueReport};
 
 use crate::class::{Class, Classes};
 use crate::config::OverloadConfig;
 use crate::divide::Claims;
 use crate::elsewhere::{Crowds, Elsewhere};
 use crate::hands::Hands;
+use crate::number::Numbered;
 use crate::source::{Source, Sources};
 
 /// Publishers that one queue is known to be fed by.
@@ -33,7 +34,7 @@ pub(crate) struct Queue {
     pub(crate) consumers: u32,
     controller: Box<dyn Controller + Send>,
     hands: Hands,
-    feeders: HashMap<u64, Feeder>,
+    feeders: Numbered<u64, Feeder>,
     elsewhere: Elsewhere,
     pub(crate) phase: Phase,
     /// What all publishers may send together; infinity while nobody is held back.
@@ -45,8 +46,14 @@ pub(crate) struct Queue {
     /// Messages that were thrown away or went missing since it is known.
     pub(crate) dropped: u64,
     pub(crate) lost: u64,
-    /// When it was last told of.
+    /// Messages over the announced rate that the gate refused or threw away since it is known.
+    pub(crate) refused: u64,
+    pub(crate) gate_dropped: u64,
+    /// Where the gate counts them.
+    pub(crate) overrun: Arc<Overrun>,
+    /// When it was last told of, and in which turn.
     told: Moment,
+    turn: u64,
     /// For how long consumers have taken nothing of what waits.
     stuck: Span,
 }
@@ -86,6 +93,8 @@ pub(crate) struct Tally {
     pub(crate) departed: u64,
     pub(crate) dropped: u64,
     pub(crate) lost: u64,
+    pub(crate) refused: u64,
+    pub(crate) gate_dropped: u64,
     pub(crate) delays: [u64; Delays::STEPS],
 }
 
@@ -97,6 +106,8 @@ impl Tally {
         add(&mut self.departed, other.departed);
         add(&mut self.dropped, other.dropped);
         add(&mut self.lost, other.lost);
+        add(&mut self.refused, other.refused);
+        add(&mut self.gate_dropped, other.gate_dropped);
         self.delays.iter_mut().zip(other.delays).for_each(|(sum, count)| add(sum, count));
     }
 }
@@ -121,7 +132,7 @@ impl Queue {
             consumers: report.consumers,
             controller: turn.config.controller(target).build().ok()?,
             hands: Hands::default(),
-            feeders: HashMap::new(),
+            feeders: Numbered::default(),
             elsewhere: Elsewhere::default(),
             phase: Phase::Idle,
             total: f64::INFINITY,
@@ -130,7 +141,11 @@ impl Queue {
             tally: Tally::default(),
             dropped: 0,
             lost: 0,
+            refused: 0,
+            gate_dropped: 0,
+            overrun: Arc::default(),
             told: turn.now,
+            turn: 0,
             stuck: Span::ZERO,
         })
     }
@@ -164,11 +179,12 @@ impl Queue {
 
     /// A publisher fed it; says whether it is known from now on.
     pub(crate) fn fed_by(&mut self, now: Moment, number: u64, count: u32) -> bool {
-        if self.feeders.len() >= MAX_FEEDERS && !self.feeders.contains_key(&number) {
-            return false;
-        }
-        let new = || Feeder { last: now, demand: Demand::new(now) };
-        let feeder = self.feeders.entry(number).or_insert_with(new);
+        let room = self.feeders.len() < MAX_FEEDERS;
+        let feeder = match self.feeders.entry(number) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) if room => new.insert(Feeder { last: now, demand: Demand::new(now) }),
+            Entry::Vacant(_) => return false,
+        };
         feeder.last = now;
         feeder.demand.sent(count);
         true
@@ -176,7 +192,7 @@ impl Queue {
 
     /// Takes in a report and decides what publishers may send.
     pub(crate) fn turn(&mut self, report: &QueueReport, turn: &Turn<'_>, sources: &mut Sources) {
-        self.told = turn.now;
+        (self.told, self.turn) = (turn.now, turn.number);
         // A session's queue is called after the subscription that it got its first message through.
         if self.name != report.name {
             (self.name, self.filter) = (Arc::clone(&report.name), Arc::clone(&report.filter));
@@ -186,12 +202,19 @@ impl Queue {
         self.note(report);
         self.watch_progress(&report.reading);
         let rate = self.controller.processing_rate();
-        let reading = self.hands.beyond(turn.now, report, rate);
+        let mut reading = self.hands.beyond(turn.now, report, rate);
+        if self.consumers == 0 {
+            // that nobody is there says nothing about how fast they are
+            (reading.busy_time, reading.busy_departed) = (Span::ZERO, 0);
+        }
         self.decide(&reading, report.held > 0, turn, sources);
     }
 
-    /// Goes on without a report, as an empty queue does; says whether it is worth to be kept.
+    /// Goes on without a report, as an empty queue does, if it had none in this turn; says whether it is worth to be kept.
     pub(crate) fn idle_turn(&mut self, elapsed: Span, turn: &Turn<'_>, sources: &mut Sources) -> bool {
+        if self.turn == turn.number {
+            return true;
+        }
         self.latest =
             Latest { processing_rate: self.latest.processing_rate, demand: 0.0, ..Latest::default() };
         self.elsewhere.forget();
@@ -219,17 +242,27 @@ impl Queue {
             dropped,
             lost,
             delays,
+            ..Tally::default()
         });
     }
 
+    /// Books what the gate did for its sake.
+    pub(crate) fn note_overrun(&mut self) {
+        let (refused, dropped) = self.overrun.take();
+        self.tally.add(&Tally { refused, gate_dropped: dropped, ..Tally::default() });
+        self.refused = self.refused.saturating_add(refused);
+        self.gate_dropped = self.gate_dropped.saturating_add(dropped);
+    }
+
     fn watch_progress(&mut self, reading: &Reading) {
-        let moves = reading.departed > 0 || reading.depth == 0;
+        let moves = reading.departed > 0 || reading.depth == 0 && self.consumers > 0;
         self.stuck = if moves { Span::ZERO } else { self.stuck + reading.elapsed };
     }
 
-    /// Whether somebody is there for whom publishers could be held back.
+    /// Whether somebody is there for whom publishers could be held back, or was a moment ago: consumers that restart are
+    /// to find a short queue.
     fn is_served(&self, config: &OverloadConfig) -> bool {
-        self.consumers > 0 && self.stuck < config.progress_timeout
+        (self.consumers > 0 || self.phase != Phase::Idle) && self.stuck < config.progress_timeout
     }
 
     fn decide(&mut self, reading: &Reading, holds: bool, turn: &Turn<'_>, sources: &mut Sources) {
@@ -238,6 +271,7 @@ impl Queue {
         if self.is_served(turn.config) {
             let load = Load { reading: *reading, devices: sums.devices, demand: self.bounded(&sums) };
             self.controller.on_consumers(self.consumers);
+            self.controller.on_held(holds);
             self.controller.on_load(turn.now, &load);
             self.phase = self.controller.decision().phase;
         } else {
@@ -247,37 +281,51 @@ impl Queue {
         if self.phase == Phase::Idle {
             self.total = f64::INFINITY;
             self.rates.fill(f64::INFINITY);
-        } else {
-            self.total = self.controller.decision().total;
-            self.rates = self.divide(holds, sums.exempt, turn, sources);
+            return;
         }
+        self.total = self.controller.decision().total;
+        let mut claims = sums.claims.unwrap_or_else(|| self.claims(holds, turn, sources));
+        self.elsewhere.claim(&mut claims, turn.classes);
+        self.rates = claims.rates((self.total - sums.exempt).max(0.0), turn.classes);
         for number in self.feeders.keys() {
             if let Some(source) = sources.get_mut(*number) {
-                source.may_send(turn.number, self.rates[source.class], self.id);
+                source.may_send(self.rates[source.class], self.id);
             }
         }
     }
 
-    /// Forgets publishers that are gone or silent, and adds up what the others want.
-    fn add_up(&mut self, holds: bool, turn: &Turn<'_>, sources: &Sources) -> Sums {
+    /// Forgets publishers that are gone or silent, speaks of the others, and adds up what they want. What each of them
+    /// claims only if that is likely to be asked for: nobody is held back most of the time.
+    fn add_up(&mut self, holds: bool, turn: &Turn<'_>, sources: &mut Sources) -> Sums {
         let mut sums = Sums::default();
+        let mut claims = (self.phase != Phase::Idle).then(Claims::default);
         let id = self.id;
         self.feeders.retain(|number, feeder| {
-            let Some(source) = sources.get(*number).filter(|source| !source.is_gone()) else { return false };
-            // Who is held by the queue is silent for that reason.
-            if !holds && turn.now.since(feeder.last) > source.window(turn.config.window) {
+            let Some(source) = sources.get_mut(*number) else { return false };
+            // Who sent in this turn has been seen to be there.
+            let silent = turn.now.since(feeder.last);
+            if silent > Span::ZERO && source.is_gone() {
                 return false;
             }
+            // Who is held by the queue is silent for that reason.
+            if !holds && silent > source.window(turn.config.window) {
+                return false;
+            }
+            source.spoken_of(turn.number);
             let class = turn.classes.get(source.class);
             feeder.demand.settle(turn.now, source.pressure.is_pressed() || holds);
+            let wants = feeder.wants(turn.now, source, class, id, holds);
             sums.devices += 1;
-            sums.demand += feeder.wants(turn.now, source, class, id, holds);
+            sums.demand += wants;
             sums.floors += class.floor;
             if class.exempt {
                 sums.exempt += feeder.demand.recent(turn.now);
+            } else if let Some(claims) = &mut claims {
+                claims.add(source.class, class, wants);
             }
             true
         });
+        sums.claims = claims;
         for (class, count, wants) in self.elsewhere.each(turn.classes) {
             let count = f64::from(count);
             sums.demand += count * wants;
@@ -307,7 +355,8 @@ impl Queue {
         }
     }
 
-    fn divide(&self, holds: bool, exempt: f64, turn: &Turn<'_>, sources: &Sources) -> Vec<f64> {
+    /// What those that feed it here claim.
+    fn claims(&self, holds: bool, turn: &Turn<'_>, sources: &Sources) -> Claims {
         let mut claims = Claims::default();
         for (number, feeder) in &self.feeders {
             let Some(source) = sources.get(*number) else { continue };
@@ -316,8 +365,7 @@ impl Queue {
                 claims.add(source.class, class, feeder.wants(turn.now, source, class, self.id, holds));
             }
         }
-        self.elsewhere.claim(&mut claims, turn.classes);
-        claims.rates((self.total - exempt).max(0.0), turn.classes)
+        claims
     }
 }
 
@@ -328,4 +376,5 @@ struct Sums {
     demand: f64,
     floors: f64,
     exempt: f64,
+    claims: Option<Claims>,
 }

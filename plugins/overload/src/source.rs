@@ -1,6 +1,5 @@
 //! Publishers that feed protected queues, and what each may send.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use tidegate_control::demand::Pressure;
@@ -9,6 +8,8 @@ use tidegate_plugin::{Host, Publisher};
 
 use crate::class::Classes;
 use crate::hook::Topics;
+use crate::number::Numbered;
+use crate::queue::Queue;
 
 /// Publishers that are followed at a time.
 const MAX_SOURCES: usize = 200_000;
@@ -40,24 +41,39 @@ impl Source {
         self.publisher.strong_count() == 0
     }
 
+    /// Its class, and the queue that limits it.
+    pub(crate) fn camp(&self) -> Camp {
+        (self.class, self.by)
+    }
+
     /// How long it counts after its last message.
     pub(crate) fn window(&self, least: Span) -> Span {
         if self.rate.is_finite() { least.max(Span::from_rate(self.rate).scale(INTERVALS)) } else { least }
     }
 
-    /// A queue says that it is fed by it and that it may send this much.
-    pub(crate) fn may_send(&mut self, turn: u64, rate: f64, queue: u64) {
+    /// A queue says that it is fed by it.
+    pub(crate) fn spoken_of(&mut self, turn: u64) {
         if self.turn != turn {
             (self.turn, self.wanted) = (turn, (f64::INFINITY, None));
         }
+    }
+
+    /// A queue that spoke of it says that it may send this much.
+    pub(crate) fn may_send(&mut self, rate: f64, queue: u64) {
         if rate < self.wanted.0 {
             self.wanted = (rate, Some(queue));
         }
     }
 
     /// Passes a rate on, if it is another one.
-    fn apply(&mut self, now: Moment, rate: f64, by: Option<u64>) {
-        self.by = by;
+    fn apply(&mut self, now: Moment, rate: f64, by: Option<u64>, queues: &Numbered<u64, Queue>) {
+        if by != self.by {
+            self.by = by;
+            let queue = by.and_then(|id| queues.get(&id));
+            if let Some(publisher) = self.publisher.upgrade() {
+                publisher.set_overrun(queue.map(|queue| Arc::clone(&queue.overrun)));
+            }
+        }
         let near = (rate - self.rate).abs() <= STEP * self.rate;
         if rate == self.rate || near && rate.is_finite() && self.rate.is_finite() {
             self.pressure.settle(now);
@@ -74,7 +90,7 @@ impl Source {
 /// All sources, by number.
 #[derive(Debug)]
 pub(crate) struct Sources {
-    all: HashMap<u64, Source>,
+    all: Numbered<u64, Source>,
     classes: Arc<Classes>,
     topics: Arc<Topics>,
     topic_changes: u64,
@@ -84,7 +100,7 @@ pub(crate) struct Sources {
 
 impl Sources {
     pub(crate) fn new(classes: Arc<Classes>, topics: Arc<Topics>) -> Self {
-        Self { all: HashMap::new(), classes, topics, topic_changes: 0, untracked: 0 }
+        Self { all: Numbered::default(), classes, topics, topic_changes: 0, untracked: 0 }
     }
 
     pub(crate) fn get(&self, number: u64) -> Option<&Source> {
@@ -155,13 +171,43 @@ impl Sources {
         }
     }
 
-    /// Passes on what the queues said in this turn, and forgets those that no queue spoke of.
-    pub(crate) fn apply(&mut self, now: Moment, turn: u64) {
+    /// Passes on what the queues said in this turn, and forgets those that no queue spoke of. Says who is left.
+    pub(crate) fn apply(&mut self, now: Moment, turn: u64, queues: &Numbered<u64, Queue>) -> Camps {
+        let mut camps = Camps::default();
+        // Neighbours are most often of one camp: they are booked together.
+        let mut run = ((0, None), 0);
         self.all.retain(|_, source| {
-            let spoken_of = source.turn == turn && !source.is_gone();
+            let spoken_of = source.turn == turn;
             let (rate, by) = if spoken_of { source.wanted } else { (f64::INFINITY, None) };
-            source.apply(now, rate, by);
+            source.apply(now, rate, by, queues);
+            if spoken_of && run.0 == source.camp() {
+                run.1 += 1;
+            } else if spoken_of {
+                camps.add(std::mem::replace(&mut run, (source.camp(), 1)));
+            }
             spoken_of
         });
+        camps.add(run);
+        camps
+    }
+}
+
+/// The publishers of a class that one queue limits, or none.
+pub(crate) type Camp = (usize, Option<u64>);
+
+/// How many publishers each camp has.
+#[derive(Debug, Default)]
+pub(crate) struct Camps(Numbered<Camp, usize>);
+
+impl Camps {
+    fn add(&mut self, (camp, count): (Camp, usize)) {
+        if count > 0 {
+            *self.0.entry(camp).or_default() += count;
+        }
+    }
+
+    /// Each camp that has somebody, with how many they are.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Camp, usize)> {
+        self.0.iter().map(|(camp, count)| (*camp, *count))
     }
 }

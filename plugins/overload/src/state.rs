@@ -1,6 +1,6 @@
 //! One turn of the control loop, over all queues.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use tidegate_control::overload::Phase;
@@ -12,9 +12,10 @@ use crate::class::Classes;
 use crate::config::OverloadConfig;
 use crate::hook::Topics;
 use crate::measures::Gone;
+use crate::number::Numbered;
 use crate::queue::{Queue, Turn};
 use crate::rules;
-use crate::source::Sources;
+use crate::source::{Camp, Camps, Source, Sources};
 
 /// Queues that are looked after at a time.
 pub(crate) const MAX_QUEUES: usize = 10_000;
@@ -25,7 +26,7 @@ const MAX_LINKS: usize = 500_000;
 pub(crate) struct State {
     config: Arc<OverloadConfig>,
     pub(crate) classes: Arc<Classes>,
-    pub(crate) queues: HashMap<u64, Queue>,
+    pub(crate) queues: Numbered<u64, Queue>,
     pub(crate) sources: Sources,
     pub(crate) announcer: Announcer,
     /// What was counted for queues that are gone, since the metrics were last read.
@@ -42,7 +43,7 @@ impl State {
         Self {
             config: Arc::clone(config),
             classes: Arc::clone(classes),
-            queues: HashMap::new(),
+            queues: Numbered::default(),
             sources: Sources::new(Arc::clone(classes), Arc::clone(topics)),
             announcer: Announcer::new(config, classes),
             gone: Gone::default(),
@@ -73,21 +74,20 @@ impl State {
                 }
             }
         }
-        let told: HashSet<u64> =
-            tick.queues.iter().zip(&protected).filter(|(_, wanted)| **wanted).map(|(r, _)| r.id).collect();
-        self.queues.retain(|id, queue| {
-            let keep = told.contains(id) || queue.idle_turn(elapsed, &turn, &mut self.sources);
+        self.queues.retain(|_, queue| {
+            let keep = queue.idle_turn(elapsed, &turn, &mut self.sources);
             if !keep {
+                queue.note_overrun();
                 self.gone.add(&queue.tally);
             }
             keep
         });
         self.links = self.queues.values().map(Queue::publishers).sum();
-        self.sources.apply(now, self.turns);
+        let camps = self.sources.apply(now, self.turns, &self.queues);
         let arrived =
             tick.queues.iter().fold(0_u64, |sum, report| sum.saturating_add(report.reading.arrived));
         self.announcer.budget.earn(arrived, elapsed.as_secs_f64());
-        self.announce(&Occasion { now, wall_ms: tick.wall_ms, host: tick.host });
+        self.announce(&camps, &Occasion { now, wall_ms: tick.wall_ms, host: tick.host });
     }
 
     /// Books who fed which queue; says for each report whether its queue is protected.
@@ -96,7 +96,7 @@ impl State {
     }
 
     fn feed_one(&mut self, report: &QueueReport, tick: &Tick<'_>, turn: &Turn<'_>) -> bool {
-        let Some(target) = rules::protection(turn.config, report, tick.host) else {
+        let Some(target) = rules::protection(turn.config, report) else {
             report.feeders.iter().for_each(|(number, count)| self.sources.sent(turn.now, *number, *count));
             return false;
         };
@@ -123,30 +123,30 @@ impl State {
         true
     }
 
-    fn announce(&mut self, on: &Occasion<'_>) {
-        let advice = self.class_advice();
+    fn announce(&mut self, camps: &Camps, on: &Occasion<'_>) {
+        let advice = self.class_advice(camps);
         for (index, advice) in advice.iter().enumerate() {
             self.announcer.class(index, advice, &self.classes, on);
         }
-        let clients = self.client_advice(&advice);
+        let clients = self.client_advice(&advice, camps);
         self.announcer.clients(&clients, on);
         self.announcer.load(self.worst_load(), on);
     }
 
     /// For each class what most of its publishers may send, so that the fewest need to be told apart.
-    fn class_advice(&self) -> Vec<Advice> {
-        let mut members: Vec<HashMap<Option<u64>, usize>> = vec![HashMap::new(); self.classes.len()];
-        for source in self.sources.iter() {
-            *members[source.class].entry(source.by).or_default() += 1;
-        }
-        let most = |(index, members): (usize, HashMap<Option<u64>, usize>)| {
-            let rate = |by: &Option<u64>| self.advice(*by, index);
-            let counted = members.iter().map(|(by, count)| (*count, rate(by)));
+    fn class_advice(&self, camps: &Camps) -> Vec<Advice> {
+        let mut best: Vec<Option<(usize, Advice)>> = vec![None; self.classes.len()];
+        for ((class, by), count) in camps.iter() {
+            let advice = self.advice(by, class);
             // Of two the lower one.
-            let best = counted.max_by(|a, b| a.0.cmp(&b.0).then(b.1.rate.total_cmp(&a.1.rate)));
-            best.map_or_else(Advice::none, |(_, advice)| advice)
-        };
-        members.into_iter().enumerate().map(most).collect()
+            let better = |(most, known): &(usize, Advice)| {
+                count.cmp(most).then(known.rate.total_cmp(&advice.rate)).is_gt()
+            };
+            if best[class].as_ref().is_none_or(better) {
+                best[class] = Some((count, advice));
+            }
+        }
+        best.into_iter().map(|best| best.map_or_else(Advice::none, |(_, advice)| advice)).collect()
     }
 
     /// What a queue says to the publishers of a class.
@@ -160,19 +160,20 @@ impl State {
     }
 
     /// Publishers that may send another rate than their class was told.
-    fn client_advice(&self, classes: &[Advice]) -> HashMap<Arc<str>, Advice> {
+    fn client_advice(&self, classes: &[Advice], camps: &Camps) -> HashMap<Arc<str>, Advice> {
+        let differs = |(camp, _): (Camp, usize)| {
+            let (class, own) = (&classes[camp.0], self.advice(camp.1, camp.0));
+            let apart = own.queue != class.queue && !own.is_near(class) && self.told_limit(camp.0, &own);
+            apart.then_some((camp, own))
+        };
         // Without a limit there is nothing to tell anybody apart for.
-        if self.queues.values().all(|queue| queue.phase == Phase::Idle) {
+        let limited = self.queues.values().any(|queue| queue.phase != Phase::Idle);
+        let apart: Numbered<Camp, Advice> = camps.iter().filter(|_| limited).filter_map(differs).collect();
+        if apart.is_empty() {
             return HashMap::new();
         }
-        let differs = |source: &crate::source::Source| {
-            let class = &classes[source.class];
-            let own = self.advice(source.by, source.class);
-            let apart =
-                own.queue != class.queue && !own.is_near(class) && self.told_limit(source.class, &own);
-            apart.then(|| (Arc::clone(&source.client), own))
-        };
-        self.sources.iter().filter_map(differs).collect()
+        let own = |source: &Source| Some((Arc::clone(&source.client), apart.get(&source.camp())?.clone()));
+        self.sources.iter().filter_map(own).collect()
     }
 
     /// Whether somebody of the class would go by the wrong rate without hearing of its own.

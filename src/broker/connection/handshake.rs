@@ -224,7 +224,7 @@ pub(crate) fn ask_about_will(hooks: &mut Hooks, will: &Will, now: Moment) -> Res
         now,
         waited: Duration::ZERO,
     };
-    match hooks.on_publish(&publish) {
+    match hooks.on_will(&publish) {
         Verdict::Refuse(refusal) | Verdict::Close(refusal) => {
             Err(Refused::new(ReasonCode(refusal.code), format!("the will is refused: {}", refusal.reason)))
         }

@@ -2,7 +2,7 @@
 
 use tidegate_control::time::{Moment, Span};
 
-use super::Queue;
+use super::{HoldPolicy, Queue};
 use crate::broker::clock::{Millis, moment};
 use crate::ledger::{Account, QUIET_TURNS, Statement};
 
@@ -26,6 +26,8 @@ pub struct Stated {
     pub age: Span,
     /// Publishers that are held.
     pub held: u32,
+    /// It must not hold any.
+    pub never_holds: bool,
 }
 
 impl Queue {
@@ -51,7 +53,8 @@ impl Queue {
             inner.account = None;
             return None;
         }
-        Some(Stated { statement, waiting, age, held: held as u32 })
+        let never_holds = inner.policy == HoldPolicy::Never;
+        Some(Stated { statement, waiting, age, held: held as u32, never_holds })
     }
 }
 

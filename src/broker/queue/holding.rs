@@ -196,6 +196,7 @@ impl Inner {
             in_time: self.service.takes_within(limits.delay).max(MIN_DEPTH),
             full: limits.messages,
             late: self.is_late(now, limits.delay, limits.delay / 2),
+            strict: false,
         };
         let released = HeldGates::let_go(&mut self.held, &mut self.granted, &room);
         if self.held.is_none() {

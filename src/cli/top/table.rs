@@ -31,11 +31,13 @@ pub enum Column {
     Held,
     Dropped,
     Lost,
+    Gated,
+    Refused,
 }
 
 impl Column {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Name,
         Self::Phase,
         Self::Depth,
@@ -49,6 +51,8 @@ impl Column {
         Self::Held,
         Self::Dropped,
         Self::Lost,
+        Self::Gated,
+        Self::Refused,
     ];
 
     /// What stands above it.
@@ -67,6 +71,8 @@ impl Column {
             Self::Held => "HELD",
             Self::Dropped => "DROPPED",
             Self::Lost => "LOST",
+            Self::Gated => "GATED",
+            Self::Refused => "REFUSED",
         }
     }
 
@@ -86,6 +92,8 @@ impl Column {
             Self::Held => "held",
             Self::Dropped => "dropped",
             Self::Lost => "lost",
+            Self::Gated => "gate_held",
+            Self::Refused => "refused",
         }
     }
 }

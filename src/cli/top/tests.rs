@@ -19,7 +19,8 @@ fn three() -> Vec<Queue> {
     let values = [
         json!({"queue": "workers:sensors/#", "group": "workers", "filter": "sensors/#", "phase": "protect",
             "depth": 412, "delay_ms": 61.4, "in_flight": 64, "arrival_rate": 1180.25, "processing_rate": 1000.5,
-            "announced_rate": 0.43, "publishers": 2000, "consumers": 4, "held": 17, "dropped": 0, "lost": 0}),
+            "announced_rate": 0.43, "publishers": 2000, "consumers": 4, "held": 17, "dropped": 0, "lost": 0,
+            "gate_held": 900, "refused": 5}),
         json!({"queue": "logs:log/+", "phase": "idle", "depth": 3, "delay_ms": 12_345.6, "announced_rate": null,
             "dropped": 12_345_678_u64}),
         json!({"group": "g", "filter": "f", "depth": "many"}),
@@ -48,10 +49,10 @@ fn a_plain_table_has_everything_and_tolerates_what_is_missing() {
     let mut out = Vec::new();
     print(&three(), &mut out).unwrap();
     let expected = "\
-QUEUE              PHASE    DEPTH   DELAY    IN/S   OUT/S  RATE/S  PUBS  CONS  FLIGHT  HELD  DROPPED  LOST
-logs:log/+         idle         3  12.3 s       -       -       -     -     -       -     -    12.3M     -
-workers:sensors/#  protect    412   61 ms  1180.2  1000.5    0.43  2000     4      64    17        0     0
-g:f                -            -       -       -       -       -     -     -       -     -        -     -
+QUEUE              PHASE    DEPTH   DELAY    IN/S   OUT/S  RATE/S  PUBS  CONS  FLIGHT  HELD  DROPPED  LOST  GATED  REFUSED
+logs:log/+         idle         3  12.3 s       -       -       -     -     -       -     -    12.3M     -      -        -
+workers:sensors/#  protect    412   61 ms  1180.2  1000.5    0.43  2000     4      64    17        0     0    900        5
+g:f                -            -       -       -       -       -     -     -       -     -        -     -      -        -
 ";
     assert_eq!(String::from_utf8(out).unwrap(), expected);
     assert_eq!(plain(&[]), "no queues\n");
@@ -59,7 +60,7 @@ g:f                -            -       -       -       -       -     -     -   
 
 #[test]
 fn the_screen_shows_what_there_is_room_for() {
-    let wide = screen(&model(), 130, 8);
+    let wide = screen(&model(), 150, 8);
     for text in ["2 queues", "http://127.0.0.1:9464"] {
         assert!(wide.contains(if text == "2 queues" { "3 queues, 1 in overload" } else { text }), "{wide}");
     }

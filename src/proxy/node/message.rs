@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_plugin::Crowd;
 
 use crate::broker::topic;
-use crate::proxy::queue::Heard;
+use crate::proxy::queue::{Counts, Heard};
 use crate::wire::QoS;
 
 /// Bytes of a message that is read.
@@ -19,6 +19,8 @@ const MOST_CROWDS: usize = 128;
 const MOST_NAME: usize = 512;
 /// Consumers, publishers and messages in flight beyond which a number is not believed.
 const MOST_COUNT: u64 = 10_000_000;
+/// Messages that nobody counts up to.
+const MOST_MESSAGES: u64 = 1 << 52;
 
 /// A node's message.
 #[derive(Debug, Serialize, Deserialize)]
@@ -55,6 +57,11 @@ pub(super) struct Told {
     /// Messages that it found to be lost so far.
     #[serde(default)]
     pub(super) lost: u64,
+    /// Since when it knows the queue, in milliseconds since 1970.
+    pub(super) since_ms: u64,
+    /// Messages that are there beside what nodes count, and a mark of the nodes that this one counts.
+    pub(super) base: i64,
+    pub(super) among: u32,
     pub(super) in_flight: u64,
     pub(super) waiting: u64,
     pub(super) consumers: u32,
@@ -94,7 +101,7 @@ pub(super) fn read(payload: &[u8]) -> Option<Message> {
 }
 
 impl Told {
-    pub(super) fn new(owner: &Owner, filters: Vec<String>, qos: QoS, own: Heard) -> Self {
+    pub(super) fn new(owner: &Owner, filters: Vec<String>, qos: QoS, since_ms: u64, own: Heard) -> Self {
         let (group, client) = match owner {
             Owner::Group(path) => (topic::parse_subscription(path).and_then(|(group, _)| group), None),
             Owner::Client(client) => (None, Some(client.clone())),
@@ -105,9 +112,12 @@ impl Told {
             client,
             filters,
             qos: qos as u8,
-            arrived: own.arrived,
-            done: own.done,
-            lost: own.lost,
+            arrived: own.counts.arrived,
+            done: own.counts.done,
+            lost: own.counts.lost,
+            since_ms,
+            base: own.base,
+            among: own.among,
             in_flight: own.in_flight,
             waiting: own.waiting,
             consumers: own.consumers,
@@ -144,9 +154,9 @@ impl Told {
             wants: *wants,
         };
         Heard {
-            arrived: self.arrived,
-            done: self.done,
-            lost: self.lost,
+            counts: Counts { arrived: self.arrived, done: self.done, lost: self.lost },
+            base: self.base,
+            among: self.among,
             in_flight: self.in_flight,
             consumers: self.consumers,
             window: self.window,
@@ -171,6 +181,8 @@ impl Told {
             && self.filters.iter().all(plain)
             && self.client.as_ref().is_none_or(name)
             && self.owner().is_some()
+            && [self.arrived, self.done, self.lost].iter().all(|count| *count <= MOST_MESSAGES)
+            && self.base.unsigned_abs() <= MOST_MESSAGES * 64
             && self.in_flight <= MOST_COUNT
             && self.window <= MOST_COUNT * MOST_COUNT
             && u64::from(self.consumers) <= MOST_COUNT
@@ -195,8 +207,8 @@ mod tests {
 
     fn sample() -> Value {
         json!({"v": 1, "node": "a", "run": 7, "seq": 1, "at_ms": 5, "interval_ms": 200, "ttl_ms": 2000, "clients": 3,
-            "queues": [{"group": "w", "filters": ["s/#"], "qos": 1, "arrived": 9, "done": 5, "in_flight": 2, "waiting": 2,
-            "consumers": 1, "publishers": [["default", 4, 2.5]], "new": "ignored"}]})
+            "queues": [{"group": "w", "filters": ["s/#"], "qos": 1, "arrived": 9, "done": 5, "since_ms": 3, "base": -4, "among": 5,
+            "in_flight": 2, "waiting": 2, "consumers": 1, "publishers": [["default", 4, 2.5]], "new": "ignored"}]})
     }
 
     fn parse(value: &Value) -> Option<Message> {
@@ -208,13 +220,14 @@ mod tests {
         let message = parse(&sample()).unwrap();
         let told = &message.queues[0];
         assert_eq!(told.owner(), Some(Owner::Group("$share/w/s/#".into())));
-        let again = Told::new(&told.owner().unwrap(), told.filters.clone(), told.highest_qos(), told.heard());
+        let again =
+            Told::new(&told.owner().unwrap(), told.filters.clone(), told.highest_qos(), 3, told.heard());
         assert_eq!(*told, again);
     }
 
     #[test]
     fn what_cannot_be_is_refused() {
-        let wrong: [(&str, Value); 14] = [
+        let wrong: [(&str, Value); 16] = [
             ("/v", json!(2)),
             ("/interval_ms", json!(0)),
             ("/ttl_ms", json!(100)),
@@ -225,6 +238,8 @@ mod tests {
             ("/queues/0/group", json!("w/x")),
             ("/queues/0/group", Value::Null),
             ("/queues/0/arrived", json!(-1)),
+            ("/queues/0/done", json!(1_u64 << 60)),
+            ("/queues/0/base", json!(i64::MIN)),
             ("/queues/0/in_flight", json!(1e19)),
             ("/queues/0/consumers", json!(4_000_000_000_u32)),
             ("/queues/0/publishers/0/2", json!(-1.0)),

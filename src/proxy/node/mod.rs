@@ -8,6 +8,7 @@ mod link;
 mod message;
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -16,7 +17,7 @@ use tidegate_plugin::Crowd;
 pub(super) use self::message::Owner;
 use self::message::{MOST_FILTERS, MOST_QUEUES, Message, Told};
 use super::Proxy;
-use super::queue::{Hearing, Queue};
+use super::queue::{Hearing, Queue, Rank};
 use super::session::Guest;
 use crate::broker::clock::{self, Millis};
 use crate::config::Settings;
@@ -29,8 +30,10 @@ const LONGEST_TTL: Millis = 60_000;
 /// This node among the others.
 pub(super) struct Nodes {
     id: String,
-    /// Tells this start of the node from others.
+    /// When it started, in milliseconds since 1970: tells this start from others.
     run: u64,
+    /// Its number among all nodes.
+    number: u64,
     interval: Millis,
     ttl: Millis,
     /// The node's own topic, and the filter for those of all.
@@ -53,8 +56,6 @@ struct Crowds {
 #[derive(Default)]
 struct State {
     seq: u64,
-    /// The last number given to a node.
-    numbers: u64,
     others: HashMap<String, Other>,
     /// What was told of queues lately: they go on being told of for a while.
     told: HashMap<u64, (u64, Millis)>,
@@ -86,6 +87,7 @@ impl Nodes {
         Some(Self {
             id: node.id.clone(),
             run: clock::wall(),
+            number: number_of(&node.id),
             interval: node.interval_ms,
             ttl: node.ttl_ms,
             topic: format!("{prefix}{}", node.id),
@@ -162,6 +164,11 @@ impl Nodes {
         serde_json::to_vec(&message).unwrap_or_default()
     }
 
+    /// Since when this node knows a queue, and its number.
+    fn rank(&self, queue: &Queue) -> Rank {
+        (self.run + queue.born, self.number)
+    }
+
     /// The queues that there is something to say of, those that move first; and how many had to be left out.
     fn queues(&self, proxy: &Proxy, state: &mut State, now: Millis) -> (Vec<Told>, u64) {
         let crowds = self.crowds.lock();
@@ -169,9 +176,10 @@ impl Nodes {
         let mut left_out = 0;
         let mut seen = HashMap::new();
         proxy.sessions.each_queue(|owner, queue: &Arc<Queue>, filters| {
-            let mut own = queue.own();
+            let rank = self.rank(queue);
+            let mut own = queue.own(rank);
             own.crowds = crowds.last.get(&queue.number).cloned().unwrap_or_default();
-            let count = own.arrived.wrapping_add(own.done);
+            let count = own.counts.arrived.wrapping_add(own.counts.done);
             let (before, moved) = state.told.get(&queue.number).copied().unwrap_or((count, now));
             let moved = if count != before { now } else { moved };
             let moves = !own.crowds.is_empty() || own.in_flight > 0 || now < moved + self.ttl && count > 0;
@@ -184,7 +192,7 @@ impl Nodes {
             left_out += filters.len().saturating_sub(MOST_FILTERS) as u64;
             filters.truncate(MOST_FILTERS);
             if !filters.is_empty() {
-                all.push((moves, Told::new(&owner, filters, queue.qos(), own)));
+                all.push((moves, Told::new(&owner, filters, queue.qos(), rank.0, own)));
             }
         });
         state.told = seen;
@@ -236,8 +244,7 @@ impl Nodes {
                 proxy.counts.node_left_out.add(1);
                 return;
             }
-            state.numbers += 1;
-            let number = state.numbers;
+            let number = number_of(&message.node);
             let other = Other { number, run: message.run, seq: 0, until, queues: HashMap::new() };
             state.others.insert(message.node.clone(), other);
             tracing::info!(node = message.node, "a node is there");
@@ -258,13 +265,21 @@ impl Nodes {
             let (qos, queues) = (told.highest_qos(), &mut other.queues);
             let guest = queues.get(&owner).map(|known| &known.guest);
             let Some(guest) = proxy.sessions.invite(guest, &owner, &told.filters, qos, now) else { continue };
-            let hearing = Hearing { node: other.number, now, interval: message.interval_ms, until };
+            let (rank, own) = ((told.since_ms, other.number), self.rank(guest.queue()));
+            let hearing = Hearing { rank, own, now, interval: message.interval_ms, until };
             if guest.queue().hear(hearing, told.heard()) {
                 proxy.ledger.enter(guest.queue().number, Arc::clone(guest.queue()) as _);
             }
             queues.insert(owner, Known { guest, until });
         }
     }
+}
+
+/// The number of a node, the same for all who ask.
+fn number_of(id: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    id.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Whether this can be the name of a node.

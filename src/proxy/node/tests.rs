@@ -43,6 +43,7 @@ impl Host for FakeHost {
 
 /// A node with devices that want 200 messages a second each and keep to what they may, and consumers.
 struct Node {
+    rank: Rank,
     queue: Queue,
     plugin: Overload,
     host: FakeHost,
@@ -53,7 +54,7 @@ struct Node {
 }
 
 impl Node {
-    fn new(devices: u64, consumers: usize) -> Self {
+    fn new(number: u64, devices: u64, consumers: usize) -> Self {
         let bounds =
             Bounds { window: WINDOW, messages: 5_000, delay: 100, progress: 10_000, nodes: true, limit: 0 };
         let queue = Queue::new(1, "w".into(), Some("w".into()), bounds, 1);
@@ -63,6 +64,7 @@ impl Node {
         let publishers: HashMap<_, _> = (1..=devices).map(device).collect();
         let next = publishers.keys().map(|number| (*number, 1_000.0 + *number as f64)).collect();
         Self {
+            rank: (1, number),
             queue,
             plugin: Overload::new(OverloadConfig::default()).unwrap(),
             host: FakeHost { publishers, ..FakeHost::default() },
@@ -110,7 +112,7 @@ impl Node {
     }
 
     fn says(&self) -> Heard {
-        Heard { crowds: self.host.crowds.lock().clone(), ..self.queue.own() }
+        Heard { crowds: self.host.crowds.lock().clone(), ..self.queue.own(self.rank) }
     }
 
     fn announced(&self) -> f64 {
@@ -129,7 +131,10 @@ struct World {
 
 impl World {
     fn new(shape: &[(u64, usize)]) -> Self {
-        let nodes = shape.iter().map(|(devices, consumers)| Node::new(*devices, *consumers)).collect();
+        let nodes = (0..)
+            .zip(shape)
+            .map(|(number, (devices, consumers))| Node::new(number, *devices, *consumers))
+            .collect();
         Self { nodes, waiting: 0, turn: 0, now: 1_000 }
     }
 
@@ -156,7 +161,8 @@ impl World {
         for from in (0..nodes.len()).filter(|from| now % 200 == 37 + 60 * *from as u64) {
             let said = nodes[from].says();
             for to in (0..nodes.len()).filter(|to| *to != from) {
-                let hearing = Hearing { node: from as u64, now, interval: 200, until: now + 3_000 };
+                let (rank, own) = (nodes[from].rank, nodes[to].rank);
+                let hearing = Hearing { rank, own, now, interval: 200, until: now + 3_000 };
                 nodes[to].queue.hear(hearing, said.clone());
             }
         }

@@ -46,7 +46,7 @@ const RESERVED: &str = "the topic is reserved for the server";
 impl Pair {
     /// Handles what the client sent, as far as it may; reads more. `true` when something was done.
     pub(super) fn poll_client(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch, now: Millis) -> bool {
-        if !matches!(self.ending, Ending::No | Ending::ClientLeft) || self.upstream.pending() >= BOUND {
+        if !matches!(self.ending, Ending::No | Ending::ClientLeft(_)) || self.upstream.pending() >= BOUND {
             return false;
         }
         self.relieve_if_deaf(now);
@@ -120,7 +120,7 @@ impl Pair {
                 }
                 Next::Go(Fate::Last) => {
                     self.send_up(&bytes[from..end], now);
-                    self.ending = Ending::ClientLeft;
+                    self.client_leaves(now);
                     return bytes.len();
                 }
                 stop => break Some(stop),

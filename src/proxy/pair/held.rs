@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::task::Context;
 
 use super::client::Next;
-use super::{Fate, Pair};
+use super::{Ending, Fate, Pair};
 use crate::broker::clock::Millis;
 use crate::broker::held::{HeldBytes, HeldInput, HeldPacket};
 use crate::proxy::frames::header;
-use crate::wire::{Frame, decode};
+use crate::wire::{Frame, Packet, decode, frame};
 
 /// How long a client that may owe acknowledgements goes unheard, in milliseconds.
 const DEAF: Millis = 500;
@@ -92,7 +92,7 @@ impl Pair {
                 Next::Go(Fate::Last) => {
                     header(&mut self.upstream.output, packet.frame.first, packet.body.len());
                     self.send_up(&packet.body, now);
-                    self.ending = super::Ending::ClientLeft;
+                    self.client_leaves(now);
                     self.book_arrivals(now);
                     (self.client.ready, self.client.input) = (false, Vec::new());
                     return true;
@@ -119,6 +119,42 @@ impl Pair {
             self.held = Some(Box::new(HeldInput::again(*held)));
         }
         true
+    }
+
+    /// The client says nothing more; what it sent is still handled, for a while.
+    pub(super) fn client_leaves(&mut self, now: Millis) {
+        if self.ending == Ending::No {
+            let until = now.saturating_add(self.proxy.settings.queue.left_timeout.saturating_mul(1000));
+            self.ending = Ending::ClientLeft(until);
+            self.arm(until);
+        }
+    }
+
+    /// The client has left long ago, and what it sent still waits: messages are thrown away, and counted. A DISCONNECT
+    /// behind them is passed on.
+    pub(super) fn give_up_waiting(&mut self, now: Millis) {
+        let maximum = self.proxy.settings.session.max_packet_size as usize;
+        let mut left: Vec<HeldPacket> = self.held.take().map_or_else(Vec::new, |held| held.packets.into());
+        let (input, mut at) = (std::mem::take(&mut self.client.input), 0);
+        while let Ok(Some(frame)) = frame(&input[at..], maximum) {
+            let end = at + frame.header + frame.body;
+            left.push(HeldPacket { frame, body: input[at + frame.header..end].into(), since: now });
+            at = end;
+        }
+        self.client.ready = false;
+        for packet in left {
+            match decode(Some(self.encoder.version), packet.frame, &packet.body) {
+                Ok(Packet::Publish(_)) => self.proxy.stats.dropped_left.add(1),
+                Ok(Packet::Disconnect(goodbye)) => {
+                    self.session_expiry = goodbye.session_expiry.unwrap_or(self.session_expiry);
+                    header(&mut self.upstream.output, packet.frame.first, packet.body.len());
+                    self.send_up(&packet.body, now);
+                    break;
+                }
+                _ => {}
+            }
+        }
+        self.finish(now);
     }
 
     fn handle_held(&mut self, held: &HeldPacket, now: Millis) -> Next {

@@ -125,8 +125,8 @@ enum Fate {
 enum Ending {
     /// Not in sight.
     No,
-    /// The client says nothing more: what it sent goes to the upstream, then the pair ends.
-    ClientLeft,
+    /// The client says nothing more: what it sent goes to the upstream, until this moment at the latest, then the pair ends.
+    ClientLeft(Millis),
     /// The upstream is lost, by this loss of its address; the client is told at this moment at the earliest.
     UpstreamLost { loss: u64, at: Millis },
     /// Only what is there is still written, until this moment at the latest.
@@ -246,7 +246,7 @@ impl Pair {
                 Ending::Closing(_) if self.client.is_flushed() && self.upstream.is_flushed() => {
                     return Poll::Ready(());
                 }
-                Ending::ClientLeft
+                Ending::ClientLeft(_)
                     if self.held.is_none() && !self.client.ready && self.upstream.is_flushed() =>
                 {
                     return Poll::Ready(());
@@ -259,14 +259,14 @@ impl Pair {
 
     /// Sees whether one of the sides is gone.
     fn look_for_the_end(&mut self, now: Millis) {
-        if self.ending != Ending::No && self.ending != Ending::ClientLeft {
+        if !matches!(self.ending, Ending::No | Ending::ClientLeft(_)) {
             return;
         }
         // one that takes nothing more may still have said why: what it sent is read to the end
         if self.upstream.ended && !self.upstream.ready {
             self.lose_upstream(now);
         } else if self.client.broken || self.client.ended {
-            self.ending = Ending::ClientLeft;
+            self.client_leaves(now);
         }
     }
 
@@ -301,6 +301,8 @@ impl Pair {
                     return;
                 }
                 Ending::Closing(until) => self.arm(until),
+                Ending::ClientLeft(until) if now >= until => self.give_up_waiting(now),
+                Ending::ClientLeft(until) => self.arm(until),
                 Ending::UpstreamLost { loss, at } if now >= at => self.tell_of_loss(loss, now),
                 Ending::UpstreamLost { at, .. } => self.arm(at),
                 _ => self.arm(now + IDLE_TIMER),
@@ -332,7 +334,9 @@ impl Pair {
     /// Writes what is there, then closes both sides.
     fn finish(&mut self, now: Millis) {
         self.ending = Ending::Closing(now + LINGER);
-        self.held = None;
+        // what is to be acknowledged comes again
+        let lost = self.held.take().map_or(0, |held| held.publishes() - held.acknowledged);
+        self.proxy.stats.dropped_left.add(lost as u64);
         self.timer_at = 0;
         self.arm(now + LINGER);
     }

@@ -16,7 +16,7 @@ const SUSPENSE: Millis = 50;
 impl Pair {
     /// Handles what the upstream sent, and reads more. `true` when something was done.
     pub(super) fn poll_upstream(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch, now: Millis) -> bool {
-        if !matches!(self.ending, Ending::No | Ending::ClientLeft) || self.client.pending() >= BOUND {
+        if !matches!(self.ending, Ending::No | Ending::ClientLeft(_)) || self.client.pending() >= BOUND {
             return false;
         }
         if self.upstream.ready {
@@ -121,7 +121,7 @@ impl Pair {
         }
         let answer = connack::read(self.encoder.version, body)?;
         if !answer.accepted {
-            self.proxy.stats.connects_refused.add(1);
+            self.turned_away(body, now);
             return Ok(Fate::Last);
         }
         self.accepted = true;
@@ -146,6 +146,22 @@ impl Pair {
         }
         self.proxy.counts.changed.add(1);
         Ok(Fate::Replace(packet))
+    }
+
+    /// The upstream does not let the client in, and tells it why.
+    fn turned_away(&self, body: &[u8], now: Millis) {
+        self.proxy.stats.connects_refused.add(1);
+        self.proxy.counts.refused.add(1);
+        if self.proxy.lines.turned_away.allows(now) {
+            let (client, upstream) = (&*self.client_id, self.proxy.upstreams.name(self.address));
+            let code = body.get(1).copied().unwrap_or_default();
+            tracing::info!(
+                client,
+                upstream,
+                code = format_args!("0x{code:02x}"),
+                "the upstream refused the client"
+            );
+        }
     }
 
     /// Tells the client its rate with an acknowledgement, when it does not know it.
@@ -192,7 +208,7 @@ impl Pair {
 
     /// The upstream closed the connection without a word.
     pub(super) fn lose_upstream(&mut self, now: Millis) {
-        if self.ending == Ending::ClientLeft {
+        if matches!(self.ending, Ending::ClientLeft(_)) {
             self.ending = Ending::Over;
             return;
         }
@@ -217,7 +233,7 @@ impl Pair {
     }
 
     /// The time has come to tell the client that its upstream is lost. Where the upstream still works it closed only this
-    /// connection, and so do we. A probe ends within `proxy.timeout_ms` for each address, so nobody waits for ever to know.
+    /// connection, and so do we. A probe ends within `proxy.timeout_ms`, so nobody waits for ever to know.
     pub(super) fn tell_of_loss(&mut self, loss: u64, now: Millis) {
         if self.encoder.version == Version::V311 {
             // it has no words for either

@@ -1,26 +1,29 @@
 //! What other nodes before the same broker say of a queue: what their publishers sent to it, and what their consumers took.
 //!
 //! Each node says how many messages it has seen so far. Between two such messages a node is taken to go on as it did, so
-//! that every node knows the whole queue at any time and not only as it was.
+//! that every node knows the whole queue at any time and not only as it was. Nothing that was said is counted twice: all
+//! counts are sums since a node met the queue.
 
 use tidegate_plugin::Crowd;
 
-use super::State;
-use crate::broker::clock::{Millis, moment};
+use super::books::Counts;
+use super::{Rank, State};
+use crate::broker::clock::Millis;
 
 /// Longer than so many intervals a node that says nothing is not taken to go on.
 const GOES_ON: u64 = 3;
 /// Messages in one interval beyond which what a node says is not believed.
 const MOST_AT_ONCE: u64 = 50_000_000;
+/// Nodes whose counts are kept though they are gone.
+const MOST_GONE: usize = 64;
 
 /// What one node says of a queue.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(in crate::proxy) struct Heard {
-    /// Messages that its publishers sent so far, and those that its consumers are done with.
-    pub(in crate::proxy) arrived: u64,
-    pub(in crate::proxy) done: u64,
-    /// Messages that it found to be lost so far.
-    pub(in crate::proxy) lost: u64,
+    pub(in crate::proxy) counts: Counts,
+    /// What is there beside what nodes count, and which nodes these are.
+    pub(in crate::proxy) base: i64,
+    pub(in crate::proxy) among: u32,
     /// Messages that its consumers have.
     pub(in crate::proxy) in_flight: u64,
     pub(in crate::proxy) consumers: u32,
@@ -35,11 +38,13 @@ pub(in crate::proxy) struct Heard {
     pub(in crate::proxy) crowds: Vec<Crowd>,
 }
 
-/// When something was heard, and how long it holds.
+/// Who said something, when it was heard, and how long it holds.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::proxy) struct Hearing {
-    /// The number of the node.
-    pub(in crate::proxy) node: u64,
+    /// Since when the node knows the queue, and its number.
+    pub(in crate::proxy) rank: Rank,
+    /// The same of this node.
+    pub(in crate::proxy) own: Rank,
     pub(in crate::proxy) now: Millis,
     /// Milliseconds between two messages of the node.
     pub(in crate::proxy) interval: Millis,
@@ -49,169 +54,129 @@ pub(in crate::proxy) struct Hearing {
 /// What is known of one node.
 #[derive(Debug)]
 pub(super) struct Other {
-    node: u64,
+    rank: Rank,
     last: Heard,
     at: Millis,
     interval: Millis,
     until: Millis,
     arrived: Reckoned,
     done: Reckoned,
+    /// It is silent: its consumers have nothing any more, and what it counted stays.
+    gone: bool,
 }
 
-/// A count that is known at some moments and taken to go on as it did in between.
+impl Other {
+    fn new(hearing: &Hearing, heard: Heard) -> Self {
+        Self {
+            rank: hearing.rank,
+            at: hearing.now,
+            interval: hearing.interval,
+            until: hearing.until,
+            arrived: Reckoned::from(heard.counts.arrived),
+            done: Reckoned::from(heard.counts.done),
+            last: heard,
+            gone: false,
+        }
+    }
+
+    /// Messages that came in by this node and did not leave by it.
+    pub(super) fn there(&self) -> i64 {
+        if self.gone {
+            return self.last.counts.there();
+        }
+        Counts { arrived: self.arrived.booked, done: self.done.booked, ..self.last.counts }.there()
+    }
+
+    /// Takes in what it says; false when that cannot be.
+    fn hear(&mut self, hearing: &Hearing, heard: Heard) -> bool {
+        // two that were held up on their way come at the same time
+        let millis = (hearing.now - self.at).max(hearing.interval);
+        let sound = heard.counts.lost >= self.last.counts.lost
+            && self.arrived.hear(heard.counts.arrived, millis, hearing.interval)
+            && self.done.hear(heard.counts.done, millis, hearing.interval);
+        if sound {
+            (self.at, self.interval, self.until) = (hearing.now, hearing.interval, hearing.until);
+            self.last = heard;
+            if std::mem::take(&mut self.gone) {
+                self.arrived = Reckoned::from(self.last.counts.arrived);
+                self.done = Reckoned::from(self.last.counts.done);
+            }
+        }
+        sound
+    }
+
+    fn leave(&mut self) {
+        self.gone = true;
+        (self.last.in_flight, self.last.consumers, self.last.window) = (0, 0, 0);
+        (self.last.soonest, self.last.never) = (None, false);
+        self.last.crowds.clear();
+    }
+}
+
+/// A count that is known at some moments and taken to go on as it did in between. It never goes too far ahead for long: what
+/// it was ahead by is made up for until the next time.
 #[derive(Debug, Default)]
 struct Reckoned {
-    /// In messages a millisecond.
-    rate: f64,
     last: u64,
     /// How many it were since the time before.
     more: u64,
+    /// In messages a millisecond: until it should be heard of again, and after that.
+    rates: (f64, f64),
+    /// The count as it was reckoned when it was last heard of, as it is now, and as far as that was made known.
+    from: u64,
     booked: u64,
+    shown: u64,
 }
 
 impl Reckoned {
     fn from(count: u64) -> Self {
-        Self { rate: 0.0, last: count, more: 0, booked: count }
+        Self { last: count, from: count, booked: count, shown: count, ..Self::default() }
     }
 
-    /// The count as of now, so many milliseconds after the last time, or a little less. False when that cannot be.
-    fn hear(&mut self, count: u64, millis: u64) -> bool {
+    /// The count as of now, so many milliseconds after the last time, or a little less; `interval` until the next time.
+    /// False when that cannot be.
+    fn hear(&mut self, count: u64, millis: u64, interval: u64) -> bool {
         let Some(more) = count.checked_sub(self.last).filter(|more| *more <= MOST_AT_ONCE) else {
             return false;
         };
-        self.rate = more as f64 / millis.max(1) as f64;
         (self.last, self.more) = (count, more);
+        // what was booked and is not there, and will not be soon, is taken back: as many as just came are about to come
+        self.booked = self.booked.clamp(count, count + more);
+        self.shown = self.shown.min(self.booked);
+        let (interval, rate) = (interval.max(1) as f64, more as f64 / millis.max(1) as f64);
+        let next = count as f64 + rate * interval;
+        self.rates = ((next - self.booked as f64).max(0.0) / interval, rate);
+        self.from = self.booked;
         true
     }
 
-    /// What was booked, is not there, and will not be soon: as much as just came is about to come.
-    fn surplus(&mut self) -> u64 {
-        let surplus = self.booked.saturating_sub(self.last + self.more);
-        self.booked -= surplus;
-        surplus
-    }
-
-    /// How many more there are than were booked, so many milliseconds after it was last heard of.
-    fn due(&mut self, millis: u64) -> u64 {
-        let count = self.last + (self.rate * millis as f64) as u64;
-        let due = count.saturating_sub(self.booked);
-        self.booked += due;
-        due
-    }
-}
-
-/// Messages that were seen on their way out before anybody said that they came in. Old ones were published by clients that
-/// use no gateway, and nobody will. Long enough for nodes that are held up, since what is forgotten too soon counts twice.
-#[derive(Debug, Default)]
-pub(super) struct Debt {
-    now: u64,
-    before: u64,
-    since: Millis,
-}
-
-impl Debt {
-    const MEMORY: Millis = 10_000;
-
-    pub(super) fn add(&mut self, now: Millis, count: u64) {
-        self.age(now);
-        self.now += count;
-    }
-
-    /// How many of these messages are known already.
-    fn pay(&mut self, now: Millis, count: u64) -> u64 {
-        self.age(now);
-        let old = self.before.min(count);
-        let new = self.now.min(count - old);
-        (self.before, self.now) = (self.before - old, self.now - new);
-        old + new
-    }
-
-    fn age(&mut self, now: Millis) {
-        if now >= self.since + Self::MEMORY {
-            let recent = now < self.since + 2 * Self::MEMORY;
-            (self.before, self.now, self.since) = (if recent { self.now } else { 0 }, 0, now);
-        }
+    /// How many more there are than were made known, so many milliseconds after it was last heard of.
+    fn due(&mut self, millis: u64, interval: u64) -> u64 {
+        let soon = self.rates.0 * millis.min(interval) as f64;
+        let late = self.rates.1 * millis.clamp(interval, GOES_ON * interval).saturating_sub(interval) as f64;
+        self.booked = self.booked.max(self.from + (soon + late) as u64);
+        self.booked - std::mem::replace(&mut self.shown, self.booked)
     }
 }
 
 impl State {
     /// Takes in what a node says.
-    pub(super) fn hear(&mut self, hearing: Hearing, heard: Heard) {
+    pub(super) fn hear(&mut self, hearing: &Hearing, heard: Heard) {
         self.reckon(hearing.now);
-        let Hearing { node, now, interval, until } = hearing;
-        let known = self.others.iter_mut().find(|other| other.node == node);
-        let sound = match known {
-            Some(other) => {
-                // two that were held up on their way come at the same time
-                let millis = (now - other.at).max(interval);
-                let sound = other.arrived.hear(heard.arrived, millis) && other.done.hear(heard.done, millis);
-                let before = std::mem::replace(&mut other.last, heard);
-                (other.at, other.interval, other.until) = (now, interval, until);
-                let (more, less) = (other.last.in_flight, before.in_flight);
-                let lost = other.last.lost.saturating_sub(before.lost);
-                if sound {
-                    let surplus = (other.arrived.surplus(), other.done.surplus());
-                    self.take_back(now, surplus.0);
-                    self.give_back(now, surplus.1);
-                    self.shift(now, more, less);
-                    self.reckon(now);
-                    self.book_lost(moment(now), lost);
-                }
-                sound
-            }
-            None => {
-                self.meet(now, &heard);
-                let (arrived, done) = (Reckoned::from(heard.arrived), Reckoned::from(heard.done));
-                self.others.push(Other { node, last: heard, at: now, interval, until, arrived, done });
-                true
-            }
+        self.rank = hearing.own;
+        let number = hearing.rank.1;
+        let known = self.others.iter_mut().find(|other| other.rank.1 == number);
+        let goes_on = match known {
+            Some(other) if other.rank == hearing.rank => other.hear(hearing, heard.clone()),
+            _ => false,
         };
-        if !sound {
-            // it has started again: what it counted before is of no use
-            self.part_from(now, |other| other.node == node);
+        if !goes_on {
+            // it has started again, or met the queue again: what it counted before stays
+            self.fold(|other| other.rank.1 == number);
+            self.others.push(Other::new(hearing, heard));
         }
-        self.reckon(now);
-    }
-
-    /// A node that is new to us may know more of the queue than we do.
-    fn meet(&mut self, now: Millis, heard: &Heard) {
-        self.take(now, heard.in_flight);
-        let missing = heard.waiting.min(MOST_AT_ONCE).saturating_sub(self.upstream.depth());
-        self.upstream.arrive(moment(now), missing);
-        self.account.arrive(moment(now), missing);
-        self.at_work(now);
-    }
-
-    /// Fewer messages came than a node was taken to send.
-    fn take_back(&mut self, now: Millis, count: u64) {
-        let taken = self.upstream.discard(moment(now), count);
-        self.account.take_back(moment(now), taken);
-        self.debt.add(now, count - taken);
-    }
-
-    /// Fewer messages were done than a node was taken to do: they are still there.
-    fn give_back(&mut self, now: Millis, count: u64) {
-        let new = self.put(now, count);
-        self.account.arrive(moment(now), new);
-    }
-
-    /// The consumers of a node have more messages than before, or fewer: these wait again.
-    fn shift(&mut self, now: Millis, more: u64, less: u64) {
-        self.take(now, more.saturating_sub(less));
-        self.wait_again(now, less.saturating_sub(more));
-    }
-
-    /// Messages that consumers had wait again.
-    pub(super) fn wait_again(&mut self, now: Millis, count: u64) {
-        let known = count - self.put(now, count);
-        self.account.take_back(moment(now), known);
-    }
-
-    /// Messages wait in the broker, but for those that were seen on their way out already; how many do.
-    pub(super) fn put(&mut self, now: Millis, count: u64) -> u64 {
-        let new = count - self.debt.pay(now, count);
-        self.upstream.arrive(moment(now), new);
-        new
+        self.follow_base();
+        self.reckon(hearing.now);
     }
 
     /// Books what the other nodes did until now, as far as is known.
@@ -221,47 +186,89 @@ impl State {
         }
         self.part_from(now, |other| other.until <= now);
         let (mut arrived, mut done) = (0, 0);
-        for other in &mut self.others {
-            let millis = now.saturating_sub(other.at).min(GOES_ON * other.interval);
-            arrived += other.arrived.due(millis);
-            done += other.done.due(millis);
+        for other in self.others.iter_mut().filter(|other| !other.gone) {
+            let millis = now.saturating_sub(other.at);
+            arrived += other.arrived.due(millis, other.interval);
+            done += other.done.due(millis, other.interval);
         }
-        let at = moment(now);
-        let new = self.put(now, arrived);
-        self.account.arrive(at, new);
-        self.since_idle += new;
+        self.idle.arrived(now, arrived);
+        self.balance(now, done, u64::MAX);
         if done > 0 {
-            self.take(now, done);
-            self.account.depart(at, done, u64::MAX);
             self.moved = now;
             self.at_work(now);
         }
     }
 
-    /// Messages leave the broker; those that nobody spoke of come in at the same time.
-    pub(super) fn take(&mut self, now: Millis, count: u64) {
-        let at = moment(now);
-        let left = self.upstream.depart(at, count);
-        self.backlog = self.backlog.saturating_sub(left);
-        let short = count - left;
-        self.account.arrive(at, short);
-        if !self.others.is_empty() {
-            self.debt.add(now, short);
+    /// Nodes are gone: the broker has again what their consumers had.
+    fn part_from(&mut self, now: Millis, leaves: impl Fn(&Other) -> bool) {
+        for other in self.others.iter_mut().filter(|other| !other.gone && leaves(other)) {
+            other.leave();
         }
+        if self.others.iter().filter(|other| other.gone).count() > MOST_GONE {
+            self.fold(|other| other.gone);
+        }
+        self.balance(now, 0, u64::MAX);
     }
 
-    /// Nodes are gone: the broker has again what their consumers had.
-    pub(super) fn part_from(&mut self, now: Millis, gone: impl Fn(&Other) -> bool) {
-        let back: u64 =
-            self.others.iter().filter(|other| gone(other)).map(|other| other.last.in_flight).sum();
-        self.others.retain(|other| !gone(other));
-        self.wait_again(now, back);
+    /// Forgets nodes, but not what they counted.
+    fn fold(&mut self, goes: impl Fn(&Other) -> bool) {
+        self.base += self
+            .others
+            .iter()
+            .filter(|other| goes(other))
+            .map(|other| other.last.counts.there())
+            .sum::<i64>();
+        self.others.retain(|other| !goes(other));
     }
 
     /// Forgets what a node said.
-    pub(super) fn forget_node(&mut self, now: Millis, node: u64) {
+    pub(super) fn forget_node(&mut self, now: Millis, number: u64) {
         self.reckon(now);
-        self.part_from(now, |other| other.node == node);
+        self.part_from(now, |other| other.rank.1 == number);
+    }
+
+    /// The node that knows the queue for longer than all others that are there, this one included.
+    pub(super) fn keeper(&self) -> Option<&Other> {
+        self.there().min_by_key(|other| other.rank).filter(|other| other.rank < self.rank)
+    }
+
+    /// Goes by the base of the node that knows the queue for longest, which counts those who are gone in it. It means
+    /// something to those who count the same nodes.
+    fn follow_base(&mut self) {
+        let others = self.there().fold(0, |among, other| among ^ mark(other.rank));
+        let Some((rank, base, among)) =
+            self.keeper().map(|keeper| (keeper.rank, keeper.last.base, keeper.last.among))
+        else {
+            self.base_of = self.rank;
+            return;
+        };
+        if among == others || among == others ^ mark(self.rank) {
+            (self.base, self.base_of) = (base - self.of_the_gone(), rank);
+        } else if rank >= self.base_of {
+            // the one before is gone: what it said goes on
+            self.base_of = rank;
+        }
+    }
+
+    /// What waits as far as the node knows that knows the queue for longest, while this one does not know its base.
+    pub(super) fn hearsay(&self) -> Option<u64> {
+        self.keeper()
+            .filter(|keeper| keeper.rank < self.base_of)
+            .map(|keeper| keeper.last.waiting.min(MOST_AT_ONCE))
+    }
+
+    /// What other nodes are told: the base, and which nodes are counted beside it.
+    pub(super) fn told_base(&self) -> (i64, u32) {
+        let among = self.there().fold(mark(self.rank), |among, other| among ^ mark(other.rank));
+        (self.base + self.of_the_gone(), among)
+    }
+
+    fn there(&self) -> impl Iterator<Item = &Other> {
+        self.others.iter().filter(|other| !other.gone)
+    }
+
+    fn of_the_gone(&self) -> i64 {
+        self.others.iter().filter(|other| other.gone).map(Other::there).sum()
     }
 
     /// Consumers at all nodes.
@@ -291,7 +298,7 @@ impl State {
 
     /// How much later other nodes tell of something, in milliseconds.
     pub(super) fn news_takes(&self) -> Millis {
-        self.others.iter().map(|other| other.interval).max().unwrap_or(0)
+        self.there().map(|other| other.interval).max().unwrap_or(0)
     }
 
     /// Who feeds it at other nodes.
@@ -300,165 +307,11 @@ impl State {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use proptest::prelude::*;
-    use tidegate_plugin::QueueReport;
-
-    use crate::broker::clock::{Millis, moment};
-    use crate::ledger::Measured;
-    use crate::proxy::queue::{Bounds, Heard, Hearing, Queue};
-    use crate::wire::QoS;
-
-    const BOUNDS: Bounds =
-        Bounds { limit: 0, window: 50, messages: 100, delay: 1_000, progress: 10_000, nodes: true };
-
-    fn queue() -> Queue {
-        let queue = Queue::new(1, "w".into(), Some("w".into()), BOUNDS, 1);
-        queue.subscribed("t", QoS::AtLeastOnce, false);
-        queue
-    }
-
-    fn report(queue: &Queue, now: Millis) -> QueueReport {
-        queue.measure(moment(now)).unwrap()
-    }
-
-    /// A node that speaks every 100 milliseconds and is believed for 1,000.
-    fn hear(queue: &Queue, now: Millis, heard: Heard) {
-        queue.hear(Hearing { node: 7, now, interval: 100, until: now + 1_000 }, heard);
-    }
-
-    fn counts(arrived: u64, done: u64, in_flight: u64) -> Heard {
-        Heard { arrived, done, in_flight, consumers: 1, window: 50, ..Heard::default() }
-    }
-
-    /// What others publish and take counts as what happens here.
-    #[test]
-    fn all_nodes_make_up_one_queue() {
-        let queue = queue();
-        hear(&queue, 100, counts(0, 0, 0));
-        queue.arrive(150, 9, QoS::AtLeastOnce, 30);
-        hear(&queue, 200, counts(50, 0, 20));
-        let seen = report(&queue, 200);
-        assert_eq!((seen.waiting, seen.in_flight, seen.reading.depth), (60, 20, 80));
-        hear(&queue, 300, counts(50, 10, 20));
-        let seen = report(&queue, 300);
-        assert_eq!((seen.waiting, seen.in_flight, seen.reading.depth, seen.consumers), (50, 20, 70, 1));
-        let own = queue.own();
-        assert_eq!((own.arrived, own.done, own.in_flight, own.consumers), (30, 0, 0, 0));
-    }
-
-    /// Between two messages a node goes on as it did; what it did not send after all is taken back.
-    #[test]
-    fn a_node_goes_on_as_it_did_until_it_says_otherwise() {
-        let queue = queue();
-        hear(&queue, 100, counts(0, 0, 0));
-        hear(&queue, 200, counts(100, 0, 0));
-        assert_eq!(report(&queue, 250).waiting, 150);
-        assert_eq!(report(&queue, 900).waiting, 400, "but not for ever");
-        hear(&queue, 901, counts(120, 0, 0));
-        assert_eq!(report(&queue, 901).waiting, 140, "as many as came are about to come");
-        hear(&queue, 1_000, counts(120, 0, 0));
-        let seen = report(&queue, 1_000);
-        assert_eq!((seen.waiting, seen.reading.depth, seen.dropped, seen.lost), (120, 120, 0, 0));
-    }
-
-    /// What comes out here before another node says that it went in is counted once.
-    #[test]
-    fn what_is_seen_before_it_is_told_counts_once() {
-        let queue = queue();
-        queue.join(1, u64::MAX);
-        hear(&queue, 100, counts(0, 0, 0));
-        (0..5).for_each(|_| {
-            queue.deliver(150, QoS::AtLeastOnce, false);
-        });
-        assert_eq!(report(&queue, 160).reading.depth, 5);
-        hear(&queue, 200, counts(5, 0, 0));
-        let seen = report(&queue, 200);
-        assert_eq!((seen.waiting, seen.in_flight, seen.reading.depth), (0, 5, 5));
-        // after a while nobody will tell of it any more: it was published without a gateway
-        queue.deliver(210, QoS::AtLeastOnce, false);
-        for turn in 1..=60 {
-            hear(&queue, turn * 500, counts(5, 0, 0));
-        }
-        hear(&queue, 30_100, counts(8, 0, 0));
-        assert_eq!(report(&queue, 30_100).waiting, 3);
-    }
-
-    /// A silent node counts until its time is over; then the broker has what its consumers had.
-    #[test]
-    fn a_silent_node_is_forgotten() {
-        let queue = queue();
-        let crowds = vec![tidegate_plugin::Crowd { class: "default".into(), publishers: 3, wants: 5.0 }];
-        hear(&queue, 100, Heard { crowds, waiting: 4, ..counts(100, 50, 6) });
-        let seen = report(&queue, 1_099);
-        assert_eq!((seen.waiting, seen.in_flight, seen.consumers), (4, 6, 1));
-        assert_eq!(seen.elsewhere.unwrap().len(), 1);
-        let seen = report(&queue, 1_100);
-        assert_eq!((seen.waiting, seen.in_flight, seen.consumers), (10, 0, 0));
-        assert_eq!(seen.elsewhere.unwrap().len(), 0);
-    }
-
-    /// Counts that fall are those of a node that has started again.
-    #[test]
-    fn a_node_that_starts_again_is_met_again() {
-        let queue = queue();
-        hear(&queue, 100, counts(1_000, 900, 0));
-        hear(&queue, 200, counts(3, 0, 0));
-        hear(&queue, 300, counts(3, 0, 2));
-        hear(&queue, 400, counts(13, 0, 2));
-        let seen = report(&queue, 400);
-        assert_eq!((seen.waiting, seen.in_flight, seen.reading.depth), (10, 2, 12));
-    }
-
-    proptest! {
-        /// Whatever happens at two nodes, both know what waits once they have heard of each other.
-        #[test]
-        fn nodes_agree(events in prop::collection::vec((0..4_u8, any::<bool>(), 1..40_u64), 1..200)) {
-            let queues = [queue(), queue()];
-            queues.iter().for_each(|queue| queue.join(1, u64::MAX));
-            let (mut now, mut waiting, mut in_flight) = (100, 0, [0, 0]);
-            let talk = |now: Millis| {
-                for (from, to) in [(0, 1), (1, 0)] {
-                    let until = now + 100_000;
-                    queues[to].hear(Hearing { node: 7, now, interval: 100, until }, queues[from].own());
-                }
-                queues.iter().for_each(|queue| { queue.measure(moment(now)); });
-            };
-            talk(now);
-            for (event, second, count) in events {
-                let here = usize::from(second);
-                now += 10;
-                match event {
-                    0 => {
-                        queues[here].arrive(now, 1, QoS::AtLeastOnce, count as u32);
-                        waiting += count;
-                    }
-                    1 => {
-                        let count = count.min(waiting).min(20 - in_flight[here]);
-                        (0..count).for_each(|_| { queues[here].deliver(now, QoS::AtLeastOnce, false); });
-                        waiting -= count;
-                        in_flight[here] += count;
-                    }
-                    2 => {
-                        let count = count.min(in_flight[here]);
-                        if count > 0 {
-                            queues[here].finish(now, count, true, 1);
-                        }
-                        in_flight[here] -= count;
-                    }
-                    _ => talk(now),
-                }
-            }
-            // at rest: what was taken to go on is taken back
-            (1..4).for_each(|turn| talk(now + turn));
-            for queue in &queues {
-                let seen = report(queue, now + 4);
-                prop_assert_eq!((seen.waiting, seen.in_flight, seen.lost), (waiting, in_flight.iter().sum(), 0));
-                prop_assert_eq!(seen.reading.depth, waiting + in_flight.iter().sum::<u64>());
-            }
-        }
-    }
+/// A number by which sets of nodes are told apart.
+fn mark(rank: Rank) -> u32 {
+    let mixed = (rank.0 ^ rank.1.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed >> 32) as u32
 }
+
+#[cfg(test)]
+mod tests;

@@ -115,6 +115,7 @@ impl State {
             in_time: number(self.takes_within(bounds.delay).max(FEW)),
             full: number(bounds.messages),
             late: self.is_late(now, bounds, bounds.delay / 2),
+            strict: bounds.limit != 0,
         };
         HeldGates::let_go(&mut self.held, &mut self.granted, &room)
     }
@@ -203,7 +204,7 @@ mod tests {
         assert!(queue.hold(202, &other), "1,100 are not");
     }
 
-    /// Those in line go one after the other, each with as many messages as its weight says; the exempt do not wait.
+    /// Those in line go one after the other, each as often as its weight says; the exempt do not wait.
     #[test]
     fn they_go_in_turn() {
         let queue = queue(Bounds { messages: 10_000, delay: 100, ..BOUNDS });
@@ -228,9 +229,14 @@ mod tests {
         assert_eq!(gates.each_ref().map(|gate| held(gate)), [false, true, true]);
         assert_eq!(gates[0].take_grant(), Some(1));
         queue.arrive(175, 1, QoS::AtLeastOnce, 1);
-        (175..177).for_each(|now| take(&queue, now, 1));
+        take(&queue, 175, 1);
         assert_eq!(gates.each_ref().map(|gate| held(gate)), [false, false, true]);
-        assert_eq!(gates[1].take_grant(), Some(4), "it weighs four times as much");
+        assert_eq!(gates[1].take_grant(), Some(1));
+        queue.arrive(176, 2, QoS::AtLeastOnce, 1);
+        assert!(queue.hold_newcomer(176, &gates[1]));
+        gates[1].stand_in_line();
+        take(&queue, 176, 1);
+        assert_eq!(gates.each_ref().map(|gate| held(gate)), [false, true, false]);
         assert!(held(&late));
     }
 }

@@ -111,7 +111,7 @@ impl Sessions {
         group.members += usize::from(is_new);
         let queue = Arc::clone(&group.queue);
         drop(groups);
-        queue.subscribed(plain, qos, self.never_holds(Some(name), "", None, plain));
+        queue.subscribed(plain, qos, self.never_holds(Some(name), "", None, path));
         let feed = Arc::new(Feed { queue, qos, not_from: None });
         self.tree.write().insert(plain, Arc::clone(&feed));
         self.generation.fetch_add(1, Ordering::Release);

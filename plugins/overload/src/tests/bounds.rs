@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use tidegate_control::flow::Reading;
 use tidegate_control::time::{Moment, Span};
-use tidegate_plugin::{Delays, Plugin, Publisher, QueueControl, QueueReport};
+use tidegate_plugin::{Delays, Plugin, Publisher, QueueReport};
 
 use super::world::World;
 use crate::OverloadConfig;
@@ -30,6 +30,7 @@ pub(crate) fn report(id: u64, feeders: Vec<(u64, u32)>) -> QueueReport {
         delays: Delays::default(),
         feeders,
         held: 0,
+        never_holds: false,
         elsewhere: None,
     }
 }
@@ -47,13 +48,48 @@ fn ten_thousand_queues_are_looked_after_and_no_more() {
     connect(&mut world, 1..=1);
     let reports: Vec<_> = (1..=10_100).map(|id| report(id, vec![(1, 1)])).collect();
     world.tell(Moment::from_secs_f64(1.0), &reports);
-    assert_eq!(world.plugin.queues().len(), 10_000);
+    assert_eq!(world.plugin.queue_count(), 10_000);
     assert_eq!(world.ask("queues", "").1.as_array().unwrap().len(), 1_000);
     world.plugin.refresh_metrics();
     // queues that are no longer told of are forgotten, and so is who fed them
     world.tell(Moment::from_secs_f64(1.1), &reports[..5]);
-    assert_eq!(world.plugin.queues().len(), 5);
+    assert_eq!(world.plugin.queue_count(), 5);
     assert_eq!(world.ask("publishers", "queue=c3%3At%2F3").1["total"], 1);
+}
+
+/// A thousand busy queues do not hide the one that is in trouble, in answers and in metrics.
+#[test]
+fn the_overloaded_queue_is_the_last_to_vanish_from_view() {
+    let mut world = World::new(OverloadConfig::default());
+    connect(&mut world, 1..=1);
+    let mut reports: Vec<_> = (1..=1_500).map(|id| report(id, vec![(1, 9)])).collect();
+    reports.iter_mut().for_each(|busy| busy.reading.arrived = 900);
+    let slow = reports.last_mut().unwrap();
+    let (elapsed, delay, depth) = (Span::from_millis(100), Span::from_secs(2), 5_000);
+    slow.reading = Reading {
+        elapsed,
+        depth,
+        least_depth: depth,
+        delay,
+        arrived: 2,
+        departed: 1,
+        busy_time: elapsed,
+        busy_departed: 1,
+    };
+    (slow.waiting, slow.age) = (depth, delay);
+    for turn in 1..=10 {
+        world.tell(Moment::from_secs_f64(f64::from(turn) * 0.1), &reports);
+    }
+    let (_, queues) = world.ask("queues", "");
+    assert_eq!(
+        (queues[0]["queue"].as_str(), queues[0]["phase"].as_str()),
+        (Some("c1500:t/1500"), Some("protect"))
+    );
+    assert_eq!(queues[1]["phase"], "idle");
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    metrics::with_local_recorder(&recorder, || world.plugin.refresh_metrics());
+    let text = recorder.handle().render();
+    assert!(text.contains("tidegate_queue_phase{queue=\"c1500:t/1500\"} 1\n"), "{text}");
 }
 
 #[test]
@@ -99,7 +135,7 @@ fn a_clock_that_jumps_does_no_harm() {
     world.tell(Moment::from_secs_f64(3.2e7), &[]);
     world.tell(Moment::END, &[]);
     world.tell(Moment::START, &[]);
-    assert_eq!(world.plugin.queues().len(), 0);
+    assert_eq!(world.plugin.queue_count(), 0);
 }
 
 fn wild_report() -> impl Strategy<Value = QueueReport> {

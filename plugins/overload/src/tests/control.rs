@@ -118,14 +118,50 @@ fn a_consumer_that_stalls_or_goes_holds_nobody_for_long() {
     world.queues[queue].rate = 1000.0;
     world.run(60.0);
     assert_settled(&mut world, queue, 1000.0);
-    // and so is a consumer that is away
+    // and so is a consumer that stays away
     world.queues[queue].consumers = 0;
-    world.run(0.3);
+    world.run(11.0);
     assert!(devices.iter().all(|device| world.rate(*device).is_infinite()));
     assert_eq!(world.phase(queue), "idle");
     world.queues[queue].consumers = 1;
     world.run(1.0);
     assert!(devices.iter().all(|device| world.rate(*device).is_finite()));
+}
+
+#[test]
+fn consumers_that_restart_find_a_short_queue() {
+    let mut world = World::new(OverloadConfig::default());
+    let queue = world.queue(1000.0);
+    world.queues[queue].consumers = 4;
+    world.devices("d", 20, 100.0, &[queue]);
+    world.run(15.0);
+    assert_settled(&mut world, queue, 1000.0);
+    let mut returns = |away: f64, back: &[u32]| {
+        world.queues[queue].consumers = 0;
+        world.run(away);
+        let found = world.view(queue)["depth"].as_u64().unwrap();
+        for count in back {
+            world.queues[queue].consumers = *count;
+            world.queues[queue].rate = 250.0 * f64::from(*count);
+            world.run(1.0);
+        }
+        world.run(20.0);
+        assert_settled(&mut world, queue, 1000.0);
+        found
+    };
+    assert!(returns(5.0, &[4]) < 3200, "half of what they process and not all that is wanted");
+    assert!(returns(5.0, &[1, 2, 3, 4]) < 3200, "one after the other");
+}
+
+#[test]
+fn nobody_is_held_for_consumers_that_were_never_there() {
+    let mut world = World::new(OverloadConfig::default());
+    let queue = world.queue(1000.0);
+    world.queues[queue].consumers = 0;
+    let devices = world.devices("d", 20, 100.0, &[queue]);
+    world.run(15.0);
+    assert!(devices.iter().all(|device| world.rate(*device).is_infinite()));
+    assert_eq!(world.phase(queue), "idle");
 }
 
 #[test]
@@ -191,7 +227,7 @@ fn protection_can_wait_for_the_auto_scaler() {
     let view = world.plugin.state(&name).unwrap();
     assert_eq!((view.phase.name(), view.consumers), ("idle", 1));
     assert!((view.demand - 2000.0).abs() < 200.0, "{view:?}");
-    world.plugin.set_saturated(&name, true);
+    world.plugin.set_saturated(&|queue| *queue == *name);
     world.run(0.5);
     assert_eq!(world.phase(queue), "protect");
     assert!(world.plugin.state("none").is_none());

@@ -1,7 +1,7 @@
 //! Who gets what: weights, floors, ceilings, exemptions, several queues.
 
 use super::world::World;
-use crate::{ClassConfig, Consumer, OverloadConfig, QueueRule};
+use crate::{ClassConfig, OverloadConfig, QueueRule};
 
 fn class(name: &str) -> ClassConfig {
     ClassConfig { name: name.into(), client: Some(format!("{name}-*")), ..ClassConfig::default() }
@@ -80,10 +80,24 @@ fn classes_by_topic() {
     world.uses_topic(devices[4], "weather");
     world.run(10.0);
     assert!(world.rate(3).is_infinite() && world.rate(4).is_finite());
-    // among its first messages is early enough
+    assert!(world.passes(devices[3]) && !world.passes(devices[4]));
+    // a message is exempt, not all that its sender sends
     world.uses_topic(devices[4], "alarm/smoke");
+    assert!(world.passes(devices[4]));
     world.run(0.2);
-    assert!(world.rate(4).is_infinite());
+    assert!(world.rate(4).is_finite());
+    world.uses_topic(devices[4], "weather");
+    assert!(!world.passes(devices[4]));
+    // what it asks of the gateway, and its will, are not among what it sends
+    world.uses_topic(devices[3], "$tide/v1/check/d");
+    world.run(0.2);
+    assert!(world.rate(3).is_infinite());
+    // who sends other things later is no longer exempt
+    world.uses_topic(devices[3], "weather");
+    world.run(2.0);
+    assert!(world.rate(3).is_finite() && !world.passes(devices[3]));
+    world.uses_topic(devices[3], "alarm/fire");
+    assert!(world.passes(devices[3]));
 }
 
 /// A slow and a fast queue: who feeds both goes by the slow one, and is told apart where it is not as its class.
@@ -136,20 +150,6 @@ fn queues_are_chosen_by_rules() {
             },
             true,
         ),
-        (
-            OverloadConfig {
-                never_hold: vec![Consumer { filter: Some("$share/workers/*".into()), ..Consumer::default() }],
-                ..OverloadConfig::default()
-            },
-            false,
-        ),
-        (
-            OverloadConfig {
-                never_hold: vec![Consumer { client: Some("*".into()), ..Consumer::default() }],
-                ..OverloadConfig::default()
-            },
-            true,
-        ),
     ];
     for (config, protected) in configs {
         let mut world = World::new(config.clone());
@@ -157,5 +157,18 @@ fn queues_are_chosen_by_rules() {
         world.devices("d", 20, 100.0, &[queue]);
         world.run(5.0);
         assert_eq!(world.rate(0).is_finite(), protected, "{config:?}");
+    }
+}
+
+/// What the gateway itself holds nobody for is not protected either.
+#[test]
+fn a_queue_that_never_holds_is_left_alone() {
+    for never_holds in [false, true] {
+        let mut world = World::new(OverloadConfig::default());
+        let queue = world.queue(1000.0);
+        world.queues[queue].never_holds = never_holds;
+        world.devices("d", 20, 100.0, &[queue]);
+        world.run(5.0);
+        assert_eq!(world.rate(0).is_finite(), !never_holds);
     }
 }

@@ -85,6 +85,75 @@ fn operators_get_answers() {
     assert_eq!(world.ask("publishers", "queue=none").0, 404);
 }
 
+fn metrics(world: &World, recorder: &metrics_exporter_prometheus::PrometheusRecorder) -> String {
+    metrics::with_local_recorder(recorder, || world.plugin.refresh_metrics());
+    recorder.handle().render()
+}
+
+/// The value of a metric of the first queue.
+fn value(text: &str, name: &str) -> String {
+    let start = format!("tidegate_queue_{name}{{queue=\"workers:sensors/0/#\"}} ");
+    let line = text.lines().find_map(|line| line.strip_prefix(&start));
+    line.unwrap_or_else(|| panic!("no {start} in\n{text}")).to_owned()
+}
+
+/// What the gate did counts for the queue that limits the publisher, and for no other.
+#[test]
+fn what_the_gate_does_is_counted_for_the_queue_that_limits() {
+    let mut world = World::new(OverloadConfig::default());
+    let (slow, fast) = (world.queue(1000.0), world.queue(10_000.0));
+    let devices = world.devices("d", 20, 100.0, &[slow, fast]);
+    world.run(1.0);
+    let publisher = std::sync::Arc::clone(&world.host.publishers[&world.devices[devices[0]].number]);
+    world.run(5.0);
+    let overrun = publisher.overrun().expect("it is limited");
+    (0..3).for_each(|_| overrun.refused());
+    overrun.dropped();
+    let waits = tidegate_plugin::Waiting::start(overrun);
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let text = metrics(&world, &recorder);
+    let shown = ["refused_total", "gate_dropped_total", "gate_held"].map(|name| value(&text, name));
+    assert_eq!(shown, ["3", "1", "1"]);
+    let seen =
+        |queue: usize| ["refused", "gate_dropped", "gate_held"].map(|name| world.view(queue)[name].clone());
+    assert_eq!(seen(slow), [3, 1, 1].map(serde_json::Value::from));
+    assert_eq!(seen(fast), [0, 0, 0].map(serde_json::Value::from));
+    drop(waits);
+    assert_eq!(value(&metrics(&world, &recorder), "refused_total"), "3");
+    // Who is not limited any more has nothing to count.
+    world.devices.iter_mut().for_each(|device| device.wants = 1.0);
+    world.run(60.0);
+    assert!(publisher.rate().is_infinite() && publisher.overrun().is_none());
+}
+
+/// No limit is infinity, also for a queue that is gone and for those beyond the first ones.
+#[test]
+fn the_announced_rate_of_a_quiet_queue_is_no_limit() {
+    let mut world = overloaded(1);
+    world.run(5.0);
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let text = metrics(&world, &recorder);
+    assert!(value(&text, "announced_rate").parse::<f64>().unwrap() < 2000.0, "{text}");
+    assert!(text.contains("tidegate_queue_announced_rate{queue=\"other\"} inf\n"), "{text}");
+    world.millis += 60_000;
+    world.tell(world.now(), &[]);
+    let text = metrics(&world, &recorder);
+    assert_eq!((value(&text, "announced_rate"), value(&text, "phase")), ("inf".into(), "0".into()));
+}
+
+/// Who can't have a topic of its own is counted once, however often it is not told.
+#[test]
+fn who_is_left_out_is_counted_once() {
+    let mut world = World::new(OverloadConfig::default());
+    let (slow, fast) = (world.queue(100.0), world.queue(10_000.0));
+    world.devices("odd/name", 5, 100.0, &[slow]);
+    world.devices("d", 20, 10.0, &[fast]);
+    world.run(20.0);
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let text = metrics(&world, &recorder);
+    assert!(text.contains("tidegate_overload_left_out_total{what=\"client topic\"} 5\n"), "{text}");
+}
+
 #[test]
 fn every_metric_is_written_and_labels_are_bounded() {
     let mut world = overloaded(1);
@@ -94,8 +163,7 @@ fn every_metric_is_written_and_labels_are_bounded() {
     }
     world.run(3.0);
     let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
-    metrics::with_local_recorder(&recorder, || world.plugin.refresh_metrics());
-    let text = recorder.handle().render();
+    let text = metrics(&world, &recorder);
     for name in crate::METRICS {
         assert!(text.contains(&format!("\n{name}")) || text.starts_with(name), "{name} is not in\n{text}");
     }

@@ -62,6 +62,7 @@ pub(super) struct SimQueue {
     /// Messages in the queue at which it holds its publishers itself.
     pub(super) bound: u64,
     holds: bool,
+    pub(super) never_holds: bool,
     pub(super) processed: u64,
     /// The longest delay since this was last set to zero.
     pub(super) worst: Span,
@@ -103,6 +104,7 @@ impl World {
             ready: 0.0,
             bound: u64::MAX,
             holds: false,
+            never_holds: false,
             processed: 0,
             worst: Span::ZERO,
         });
@@ -152,6 +154,11 @@ impl World {
     }
 
     /// A device says what its topic is.
+    /// Whether the message that it sent last is not held to its rate.
+    pub(super) fn passes(&self, device: usize) -> bool {
+        self.host.publishers[&self.devices[device].number].passes()
+    }
+
     pub(super) fn uses_topic(&mut self, device: usize, topic: &str) {
         let number = self.devices[device].number;
         let publish = tidegate_plugin::Publish {
@@ -303,6 +310,7 @@ impl SimQueue {
             delays,
             held: if self.holds { feeders.len() as u32 } else { 0 },
             feeders,
+            never_holds: self.never_holds,
             elsewhere: None,
         }
     }

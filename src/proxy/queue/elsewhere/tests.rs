@@ -1,0 +1,241 @@
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+use tidegate_plugin::{Crowd, QueueReport};
+
+use crate::broker::clock::{Millis, moment};
+use crate::ledger::Measured;
+use crate::proxy::queue::{Bounds, Counts, Heard, Hearing, Queue, Rank};
+use crate::wire::QoS;
+
+const BOUNDS: Bounds =
+    Bounds { limit: 0, window: 50, messages: 100, delay: 1_000, progress: 10_000, nodes: true };
+/// This node, one that knows the queue for longer, and one that does for less long.
+const OWN: Rank = (50, 1);
+const OLDER: Rank = (40, 7);
+const YOUNGER: Rank = (60, 7);
+
+fn queue() -> Queue {
+    let queue = Queue::new(1, "w".into(), Some("w".into()), BOUNDS, 1);
+    queue.subscribed("t", QoS::AtLeastOnce, false);
+    queue
+}
+
+fn report(queue: &Queue, now: Millis) -> QueueReport {
+    queue.measure(moment(now)).unwrap()
+}
+
+/// A node that speaks every 100 milliseconds and is believed for 1,000.
+fn hear_from(queue: &Queue, rank: Rank, now: Millis, heard: Heard) {
+    queue.hear(Hearing { rank, own: OWN, now, interval: 100, until: now + 1_000 }, heard);
+}
+
+fn hear(queue: &Queue, now: Millis, heard: Heard) {
+    hear_from(queue, YOUNGER, now, heard);
+}
+
+fn counts(arrived: u64, done: u64, in_flight: u64) -> Heard {
+    let counts = Counts { arrived, done, lost: 0 };
+    Heard { counts, in_flight, consumers: 1, window: 50, ..Heard::default() }
+}
+
+/// What others publish and take counts as what happens here.
+#[test]
+fn all_nodes_make_up_one_queue() {
+    let queue = queue();
+    hear(&queue, 100, counts(0, 0, 0));
+    queue.arrive(150, 9, QoS::AtLeastOnce, 30);
+    hear(&queue, 200, counts(50, 0, 20));
+    let seen = report(&queue, 200);
+    assert_eq!((seen.waiting, seen.in_flight, seen.reading.depth), (60, 20, 80));
+    hear(&queue, 300, counts(50, 10, 20));
+    let seen = report(&queue, 300);
+    assert_eq!((seen.waiting, seen.in_flight, seen.reading.depth, seen.consumers), (50, 20, 70, 1));
+    let own = queue.own(OWN);
+    assert_eq!((own.counts.arrived, own.counts.done, own.in_flight, own.consumers), (30, 0, 0, 0));
+}
+
+/// Between two messages a node goes on as it did; what it did not send after all is taken back.
+#[test]
+fn a_node_goes_on_as_it_did_until_it_says_otherwise() {
+    let queue = queue();
+    hear(&queue, 100, counts(0, 0, 0));
+    hear(&queue, 200, counts(100, 0, 0));
+    assert_eq!(report(&queue, 250).waiting, 150);
+    assert_eq!(report(&queue, 900).waiting, 400, "but not for ever");
+    hear(&queue, 901, counts(120, 0, 0));
+    assert_eq!(report(&queue, 901).waiting, 140, "as many as came are about to come");
+    hear(&queue, 1_000, counts(120, 0, 0));
+    let seen = report(&queue, 1_000);
+    assert_eq!((seen.waiting, seen.reading.depth, seen.dropped, seen.lost), (120, 120, 0, 0));
+}
+
+/// What is uneven evens out: on average a node is taken to have sent what it sent.
+#[test]
+fn what_is_reckoned_is_right_on_average() {
+    let queue = queue();
+    let (mut told, mut sum, mut truth) = (0, 0, 0);
+    for turn in 0..200 {
+        hear(&queue, 100 + turn * 100, counts(told, 0, 0));
+        let sent = [5, 35, 20, 20, 0, 40][turn as usize % 6];
+        for step in 1..=10 {
+            sum += report(&queue, 100 + turn * 100 + step * 10 - 1).waiting;
+            truth += told + sent * step / 10;
+        }
+        told += sent;
+    }
+    let error = (sum as f64 - truth as f64) / 2_000.0;
+    assert!(error.abs() < 8.0, "off by {error} messages where 20 come between two reports");
+}
+
+/// What comes out here before another node says that it went in is counted once.
+#[test]
+fn what_is_seen_before_it_is_told_counts_once() {
+    let queue = queue();
+    queue.join(1, u64::MAX);
+    (0..5).for_each(|_| {
+        queue.deliver(150, QoS::AtLeastOnce, false);
+    });
+    assert_eq!(report(&queue, 160).reading.depth, 5);
+    hear(&queue, 200, counts(300, 0, 0));
+    let seen = report(&queue, 200);
+    assert_eq!((seen.waiting, seen.in_flight, seen.reading.depth), (295, 5, 300), "also the first time");
+}
+
+#[test]
+fn what_nobody_tells_of_was_published_without_a_gateway() {
+    let queue = queue();
+    queue.join(1, u64::MAX);
+    queue.deliver(210, QoS::AtLeastOnce, false);
+    for turn in 1..=60 {
+        hear(&queue, turn * 100 + 210, counts(0, 0, 0));
+    }
+    hear(&queue, 6_400, counts(3, 0, 0));
+    let seen = report(&queue, 6_400);
+    assert_eq!((seen.waiting, seen.in_flight), (3, 1));
+}
+
+/// A node that comes late goes by what those say who know the queue for longer.
+#[test]
+fn who_comes_late_goes_by_the_base_of_the_others() {
+    let old = queue();
+    old.arrive(2, 9, QoS::AtLeastOnce, 40);
+    let new = queue();
+    new.arrive(95, 9, QoS::AtLeastOnce, 2);
+    // it counts a node that we have not heard of yet
+    let told = Heard { base: -900, waiting: 30, among: 1, ..counts(1_000, 0, 0) };
+    hear_from(&new, OLDER, 100, told);
+    assert_eq!(report(&new, 100).waiting, 30, "hearsay");
+    let told = Heard { base: 7, ..old.own(OLDER) };
+    hear_from(&new, OLDER, 200, Heard { counts: Counts { arrived: 1_000, done: 960, lost: 0 }, ..told });
+    assert_eq!(report(&new, 200).waiting, 49);
+    // the old one is gone: what it counted stays, and others are told
+    assert_eq!(report(&new, 1_300).waiting, 49);
+    assert_eq!(new.own(OWN).base, 47);
+    hear_from(&new, (70, 7), 1_400, counts(5, 0, 0));
+    assert_eq!(report(&new, 1_400).waiting, 54, "it has started again");
+}
+
+/// A silent node counts until its time is over; then the broker has what its consumers had.
+#[test]
+fn a_silent_node_is_forgotten() {
+    let queue = queue();
+    let crowds = vec![Crowd { class: "default".into(), publishers: 3, wants: 5.0 }];
+    hear(&queue, 100, Heard { crowds, ..counts(60, 50, 6) });
+    let seen = report(&queue, 1_099);
+    assert_eq!((seen.waiting, seen.in_flight, seen.consumers), (4, 6, 1));
+    assert_eq!(seen.elsewhere.unwrap().len(), 1);
+    let seen = report(&queue, 1_100);
+    assert_eq!((seen.waiting, seen.in_flight, seen.consumers), (10, 0, 0));
+    assert_eq!(seen.elsewhere.unwrap().len(), 0);
+    hear(&queue, 2_000, counts(65, 50, 6));
+    let seen = report(&queue, 2_000);
+    assert_eq!((seen.waiting, seen.in_flight), (9, 6), "nothing counts twice when it is back");
+}
+
+/// Two nodes before a broker in which so much waits, and what their consumers have.
+struct World {
+    queues: [Queue; 2],
+    ranks: [Rank; 2],
+    waiting: u64,
+    in_flight: [u64; 2],
+    now: Millis,
+}
+
+impl World {
+    fn new() -> Self {
+        let queues = [queue(), queue()];
+        queues.iter().for_each(|queue| queue.join(1, u64::MAX));
+        Self { queues, ranks: [(100, 1), (100, 2)], waiting: 0, in_flight: [0, 0], now: 100 }
+    }
+
+    fn talk(&mut self) {
+        for (from, to) in [(0, 1), (1, 0)] {
+            let until = self.now + 100_000;
+            let (rank, own) = (self.ranks[from], self.ranks[to]);
+            let heard = self.queues[from].own(rank);
+            self.queues[to].hear(Hearing { rank, own, now: self.now, interval: 100, until }, heard);
+        }
+        self.queues.iter().for_each(|queue| {
+            queue.measure(moment(self.now));
+        });
+    }
+
+    fn happen(&mut self, event: u8, here: usize, count: u64) {
+        let (queue, now) = (&self.queues[here], self.now);
+        match event {
+            0 => {
+                queue.arrive(now, 1, QoS::AtLeastOnce, count as u32);
+                self.waiting += count;
+            }
+            1 => {
+                let count = count.min(self.waiting).min(20 - self.in_flight[here]);
+                (0..count).for_each(|_| {
+                    queue.deliver(now, QoS::AtLeastOnce, false);
+                });
+                self.waiting -= count;
+                self.in_flight[here] += count;
+            }
+            2 => {
+                let count = count.min(self.in_flight[here]);
+                if count > 0 {
+                    queue.finish(now, count, true, 1);
+                }
+                self.in_flight[here] -= count;
+            }
+            // it starts again, and knows nothing; the broker has again what its consumers had
+            3 if count < 5 => {
+                self.talk();
+                self.queues[here] = self::queue();
+                self.queues[here].join(now, u64::MAX);
+                self.ranks[here].0 = now;
+                self.waiting += std::mem::take(&mut self.in_flight[here]);
+                self.talk();
+            }
+            _ => self.talk(),
+        }
+    }
+}
+
+proptest! {
+    /// Whatever happens at two nodes, both know what waits once they have heard of each other.
+    #[test]
+    fn nodes_agree(events in prop::collection::vec((0..5_u8, any::<bool>(), 1..40_u64), 1..200)) {
+        let mut world = World::new();
+        for (event, second, count) in events {
+            world.now += 10;
+            world.happen(event, second.into(), count);
+        }
+        // at rest: what was taken to go on is taken back
+        for _ in 1..5 {
+            world.now += 1;
+            world.talk();
+        }
+        let in_flight = world.in_flight.iter().sum();
+        for queue in &world.queues {
+            let seen = report(queue, world.now + 1);
+            prop_assert_eq!((seen.waiting, seen.in_flight, seen.lost), (world.waiting, in_flight, 0));
+            prop_assert_eq!(seen.reading.depth, world.waiting + in_flight);
+        }
+    }
+}
