@@ -19,6 +19,8 @@ pub struct Account {
     delays: Delays,
     feeders: HashMap<u64, u32>,
     last: Totals,
+    /// Messages that were booked as arrived and did not arrive.
+    taken_back: u64,
     /// Milliseconds of the quickest acknowledgement.
     soonest: u64,
     /// Messages that are booked and not there, at the least in so many turns in a row.
@@ -55,6 +57,7 @@ impl Account {
             delays: Delays::default(),
             feeders: HashMap::new(),
             last: Totals::default(),
+            taken_back: 0,
             soonest: u64::MAX,
             surplus: 0,
             surplus_turns: 0,
@@ -91,10 +94,12 @@ impl Account {
         self.flow.discard(now, count);
     }
 
-    /// Messages that were said to have entered did not: they are in no count of what was thrown away.
+    /// Messages that were said to have entered did not: they are in no count of what was thrown away, and those that enter
+    /// next stand for them, so that what arrived is right over time.
     pub fn take_back(&mut self, now: Moment, count: u64) {
         let taken = self.flow.discard(now, count);
         self.last.dropped = self.last.dropped.wrapping_add(taken);
+        self.taken_back = self.taken_back.saturating_add(taken);
     }
 
     /// Messages that are there.
@@ -129,11 +134,17 @@ impl Account {
     pub fn statement(&mut self, now: Moment, consumers: u32, there: u64) -> Statement {
         self.write_off(now, there);
         self.flow.set_window(consumers.into());
-        let reading = self.flow.read(now);
+        let mut reading = self.flow.read(now);
+        let back = self.taken_back.min(reading.arrived);
+        (reading.arrived, self.taken_back) = (reading.arrived - back, self.taken_back - back);
         let totals = self.flow.totals();
         let (dropped, lost) =
             (totals.dropped.wrapping_sub(self.last.dropped), totals.lost.wrapping_sub(self.last.lost));
         self.last = totals;
+        // a debt that nothing stands for any more says nothing about what comes later
+        if reading.depth == 0 {
+            self.taken_back = 0;
+        }
         let idle = reading.depth == 0 && reading.arrived == 0 && reading.departed == 0;
         self.quiet = if idle { self.quiet.saturating_add(1) } else { 0 };
         Statement {
@@ -152,6 +163,23 @@ impl Account {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What was booked too early is no other message when it comes.
+    #[test]
+    fn what_is_taken_back_did_not_arrive() {
+        let at = |millis: u64| Moment::from_nanos(millis * 1_000_000);
+        let mut account = Account::open(at(1));
+        account.arrive(at(1), 10);
+        assert_eq!(account.statement(at(100), 1, u64::MAX).reading.arrived, 10);
+        account.take_back(at(101), 4);
+        let after = account.statement(at(200), 1, u64::MAX);
+        assert_eq!((after.reading.arrived, after.reading.depth, after.dropped), (0, 6, 0));
+        account.arrive(at(201), 3);
+        assert_eq!(account.statement(at(300), 1, u64::MAX).reading.arrived, 0);
+        account.arrive(at(301), 3);
+        let after = account.statement(at(400), 1, u64::MAX);
+        assert_eq!((after.reading.arrived, after.reading.depth), (2, 12));
+    }
 
     /// What a consumer took along is written off after a while; what is only on its way is not.
     #[test]

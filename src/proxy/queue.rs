@@ -95,6 +95,8 @@ struct State {
     moved: Millis,
     /// Publishers that wait for it.
     held: Option<Box<HeldGates>>,
+    /// The most of them since the last report: who waits between two of them and is let go right before the second waited.
+    most_held: usize,
     /// Messages that may come from those who were let go.
     granted: usize,
     /// What waited when the first consumer came.
@@ -152,6 +154,7 @@ impl Queue {
             rate: 0.0,
             moved: now,
             held: None,
+            most_held: 0,
             granted: 0,
             backlog: 0,
             own: Counts::default(),
@@ -366,6 +369,7 @@ impl Measured for Queue {
         }
         state.go_on();
         let released = self.let_go(&mut state, millis);
+        let held = state.take_most_held();
         let report = QueueReport {
             id: self.number,
             name: match &self.group {
@@ -385,7 +389,7 @@ impl Measured for Queue {
             lost: statement.lost,
             delays: statement.delays,
             feeders: statement.feeders,
-            held: state.held.as_ref().map_or(0, |held| held.len() as u32),
+            held,
             never_holds: state.must_not_hold(),
             elsewhere: self.bounds.nodes.then(|| state.crowds()),
         };

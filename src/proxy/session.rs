@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 use tidegate_plugin::Publisher;
 
-pub(super) use self::guest::Guest;
+pub(super) use self::guest::{Guest, Listed};
 use super::inbox::Inbox;
 use super::queue::{Bounds, Feed, Queue};
 use crate::broker::Levels;

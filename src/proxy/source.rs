@@ -92,15 +92,19 @@ impl Proxy {
         let age = source.kind.age() + took.as_millis() as Millis;
         // one question may go unanswered
         let until = now + 2 * source.interval_ms + source.timeout_ms;
-        self.sessions.each_queue(|owner, queue, _| {
-            let Owner::Client(client) = owner else { return };
+        for listed in self.sessions.list() {
+            let (Owner::Client(client), filters) = listed.describe() else { continue };
+            if filters.is_empty() {
+                continue;
+            }
             if let Some(length) = lengths.get(&source.kind.name_of(client)) {
-                let word = Word { length: (*length).min(MOST_MESSAGES), age, until };
+                let (queue, word) =
+                    (listed.queue(), Word { length: (*length).min(MOST_MESSAGES), age, until });
                 if queue.hear_broker(now, word) {
                     self.ledger.enter(queue.number, Arc::clone(queue) as _);
                 }
             }
-        });
+        }
     }
 }
 

@@ -18,6 +18,12 @@ use crate::wire::{Frame, Version};
 const KEEP_ALIVE: u16 = 30;
 /// Our own messages come back as well: when nothing at all comes for so many intervals, the connection is dead.
 const SILENT_INTERVALS: u32 = 20;
+/// Bytes of a packet that is looked at.
+const LONGEST: usize = 2 * MOST_BYTES;
+/// What is new here is said at once, but no sooner after what was said before, and not so often that saying it takes more than
+/// a small part of the time.
+const SOONEST: Duration = Duration::from_millis(20);
+const PART_OF_TIME: u32 = 20;
 
 /// Keeps the connection while the proxy lives.
 pub(super) async fn run(proxy: Weak<Proxy>) {
@@ -50,8 +56,7 @@ async fn serve(proxy: &Arc<Proxy>, failures: &mut u32) -> Result<(), &'static st
     let Some(nodes) = &proxy.nodes else { return Ok(()) };
     let settings = &proxy.settings.proxy.node;
     let packet = connect(settings, &nodes.topic).ok_or("its CONNECT would be too long")?;
-    let connected =
-        proxy.upstreams.connect(&packet, Version::V311, None, MOST_BYTES * 2, &proxy.watch()).await;
+    let connected = proxy.upstreams.connect(&packet, Version::V311, None, LONGEST, &proxy.watch()).await;
     let Connected { mut stream, mut input, .. } = connected.ok_or("the upstream cannot be reached")?;
     accepted(&mut input)?;
     let patience = Duration::from_millis(proxy.settings.proxy.timeout_ms);
@@ -60,15 +65,18 @@ async fn serve(proxy: &Arc<Proxy>, failures: &mut u32) -> Result<(), &'static st
     let mut turn = tokio::time::interval(interval);
     turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut heard = Instant::now();
-    let mut chunk = vec![0; 16 * 1024];
+    let (mut chunk, mut skip) = (vec![0; 16 * 1024], 0);
+    // before when nothing more is said, and whether there is something new to say
+    let (mut rest, mut news) = (heard, false);
     loop {
-        handle(proxy, &mut input)?;
+        handle(proxy, &mut input, &mut skip)?;
         tokio::select! {
             read = stream.read(&mut chunk) => match read {
                 Ok(count) if count > 0 => {
                     heard = Instant::now();
                     *failures = 0;
                     input.extend_from_slice(&chunk[..count]);
+                    continue;
                 }
                 _ => return Err("the upstream closed it"),
             },
@@ -76,17 +84,32 @@ async fn serve(proxy: &Arc<Proxy>, failures: &mut u32) -> Result<(), &'static st
                 if heard.elapsed() > interval * SILENT_INTERVALS + patience {
                     return Err("nothing came for too long");
                 }
-                let payload = nodes.tell(proxy);
-                proxy.counts.node_told.add(1);
-                send(&mut stream, &publish(&nodes.topic, &payload), patience).await?;
             }
+            () = nodes.news.notified(), if !news => {
+                news = true;
+                continue;
+            }
+            () = tokio::time::sleep_until(rest), if news => turn.reset(),
             () = proxy.drained() => {
                 send(&mut stream, &publish(&nodes.topic, b""), patience).await?;
                 // DISCONNECT: no will
                 return send(&mut stream, &[0xE0, 0], patience).await;
             }
         }
+        news = false;
+        let began = Instant::now();
+        let payload = tell(proxy).await?;
+        rest = began + SOONEST.max(began.elapsed() * PART_OF_TIME);
+        proxy.counts.node_told.add(1);
+        send(&mut stream, &publish(&nodes.topic, &payload), patience).await?;
     }
+}
+
+/// What this node says: to look at a hundred thousand sessions takes its time, and others wait for this thread.
+async fn tell(proxy: &Arc<Proxy>) -> Result<Vec<u8>, &'static str> {
+    let proxy = Arc::clone(proxy);
+    let telling = move || proxy.nodes.as_ref().map_or_else(Vec::new, |nodes| nodes.tell(&proxy));
+    tokio::task::spawn_blocking(telling).await.map_err(|_| "what this node sees could not be told")
 }
 
 async fn send(stream: &mut Stream, packet: &[u8], patience: Duration) -> Result<(), &'static str> {
@@ -103,7 +126,7 @@ async fn send(stream: &mut Stream, packet: &[u8], patience: Duration) -> Result<
 
 /// Takes the CONNACK from what came.
 fn accepted(input: &mut Vec<u8>) -> Result<(), &'static str> {
-    let Some(found) = frames::find(input, Version::V311, MOST_BYTES * 2)? else {
+    let Some(found) = frames::find(input, Version::V311, LONGEST)? else {
         return Err("no CONNACK came");
     };
     let end = found.header + found.body;
@@ -112,14 +135,27 @@ fn accepted(input: &mut Vec<u8>) -> Result<(), &'static str> {
     if answer.accepted { Ok(()) } else { Err("the upstream refuses it (`proxy.node`: user and password)") }
 }
 
-/// Handles the whole packets in what came.
-fn handle(proxy: &Arc<Proxy>, input: &mut Vec<u8>) -> Result<(), &'static str> {
+/// Handles the whole packets in what came. What is too long to be a node's message is thrown away as it comes and counted:
+/// it may be retained, so that a connection that ended because of it would end again and again. `skip` is how much of it is
+/// still to come.
+fn handle(proxy: &Arc<Proxy>, input: &mut Vec<u8>, skip: &mut usize) -> Result<(), &'static str> {
     let mut at = 0;
-    while let Some(found) = frames::find(&input[at..], Version::V311, MOST_BYTES * 2)? {
-        let Frame { first, header, body } = found;
-        let start = at + header;
-        at = start + body;
-        packet(proxy, first, &input[start..at])?;
+    loop {
+        let thrown = (*skip).min(input.len() - at);
+        (at, *skip) = (at + thrown, *skip - thrown);
+        let rest = &input[at..];
+        // the first byte is looked at however long the packet is
+        frames::find(&rest[..rest.len().min(1)], Version::V311, LONGEST)?;
+        if let Some((body, start)) = frames::varint(rest, 1)
+            && start + body > LONGEST
+        {
+            proxy.counts.node_nonsense.add(1);
+            *skip = start + body;
+            continue;
+        }
+        let Some(Frame { first, header, body }) = frames::find(rest, Version::V311, LONGEST)? else { break };
+        packet(proxy, first, &rest[header..header + body])?;
+        at += header + body;
     }
     input.drain(..at);
     Ok(())
@@ -194,8 +230,27 @@ fn text(body: &mut Vec<u8>, text: &str) -> Option<()> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
 
+    use super::super::talk_tests::{node, said};
     use super::*;
     use crate::wire::{Packet, decode, frame};
+
+    /// It may be retained: a connection that ended because of it would end again and again.
+    #[tokio::test]
+    async fn a_packet_that_is_too_long_is_skipped() {
+        let proxy = node("a");
+        let mut stream = publish("$tide/v1/node/x", &vec![b' '; 2 * LONGEST]);
+        stream.extend(publish("$tide/v1/node/b", said("b", 1).as_bytes()));
+        let (mut input, mut skip) = (Vec::new(), 0);
+        for piece in stream.chunks(1_000_003) {
+            input.extend_from_slice(piece);
+            handle(&proxy, &mut input, &mut skip).unwrap();
+            assert!(input.len() < 1_000, "nothing of it is kept");
+        }
+        assert_eq!((input.len(), skip), (0, 0));
+        assert_eq!((proxy.counts.node_nonsense.get(), proxy.other_nodes()), (1, 1));
+        input.push(0x10);
+        assert!(handle(&proxy, &mut input, &mut skip).is_err(), "no server sends that");
+    }
 
     #[test]
     fn what_it_sends_is_mqtt() {

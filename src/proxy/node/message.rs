@@ -7,8 +7,9 @@ use crate::broker::topic;
 use crate::proxy::queue::{Counts, Heard};
 use crate::wire::QoS;
 
-/// Bytes of a message that is read.
+/// Bytes of a message that is read, and of the queues that one may tell of: the rest of it is short.
 pub(super) const MOST_BYTES: usize = 512 * 1024;
+pub(super) const MOST_TOLD: usize = 400 * 1024;
 /// Queues that one message may tell of.
 pub(super) const MOST_QUEUES: usize = 500;
 /// Filters of one queue that a message may tell of.
@@ -86,18 +87,28 @@ pub(in crate::proxy) enum Owner {
     Client(String),
 }
 
-/// Reads a message; none when it is not one.
-pub(super) fn read(payload: &[u8]) -> Option<Message> {
+/// Reads a message, without queues that cannot be as it says; how many these were. None when it is not a message.
+pub(super) fn read(payload: &[u8]) -> Option<(Message, usize)> {
     if payload.len() > MOST_BYTES {
         return None;
     }
-    let message: Message = serde_json::from_slice(payload).ok()?;
+    let mut message: Message = serde_json::from_slice(payload).ok()?;
     let sound = message.v == 1
         && message.queues.len() <= MOST_QUEUES
         && (10..=60_000).contains(&message.interval_ms)
-        && (message.interval_ms..=600_000).contains(&message.ttl_ms)
-        && message.queues.iter().all(Told::is_sound);
-    sound.then_some(message)
+        && (message.interval_ms..=600_000).contains(&message.ttl_ms);
+    // one that is wrong, or that a later version tells of in another way, says nothing about the others
+    let all = message.queues.len();
+    message.queues.retain(Told::is_sound);
+    let wrong = all - message.queues.len();
+    sound.then_some((message, wrong))
+}
+
+/// Whether a node that reads this filter of a session or a group takes it in.
+pub(super) fn is_told_filter(filter: &str) -> bool {
+    (1..=MOST_NAME).contains(&filter.len())
+        && !filter.starts_with('$')
+        && matches!(topic::parse_subscription(filter), Some((None, _)))
 }
 
 impl Told {
@@ -126,6 +137,14 @@ impl Told {
             never_hold: own.never,
             publishers: own.crowds.into_iter().map(crowd).collect(),
         }
+    }
+
+    /// Bytes that it takes in a message.
+    pub(super) fn bytes(&self) -> usize {
+        let mut count = Bytes(0);
+        // counting does not fail, and strings and finite numbers can always be written
+        let _ = serde_json::to_writer(&mut count, self);
+        count.0 + 1
     }
 
     /// Whose queue it is; none when that cannot be.
@@ -167,18 +186,14 @@ impl Told {
         }
     }
 
-    fn is_sound(&self) -> bool {
+    /// Whether others take it in.
+    pub(super) fn is_sound(&self) -> bool {
         let name = |name: &String| (1..=MOST_NAME).contains(&name.len());
-        let plain = |filter: &String| {
-            name(filter)
-                && !filter.starts_with('$')
-                && matches!(topic::parse_subscription(filter), Some((None, _)))
-        };
         let crowd = |(class, count, wants): &(String, u32, f64)| {
             name(class) && u64::from(*count) <= MOST_COUNT && *wants >= 0.0 && *wants <= 1e12
         };
         (1..=MOST_FILTERS).contains(&self.filters.len())
-            && self.filters.iter().all(plain)
+            && self.filters.iter().all(|filter| is_told_filter(filter))
             && self.client.as_ref().is_none_or(name)
             && self.owner().is_some()
             && [self.arrived, self.done, self.lost].iter().all(|count| *count <= MOST_MESSAGES)
@@ -188,6 +203,20 @@ impl Told {
             && u64::from(self.consumers) <= MOST_COUNT
             && self.publishers.len() <= MOST_CROWDS
             && self.publishers.iter().all(crowd)
+    }
+}
+
+/// Counts bytes.
+struct Bytes(usize);
+
+impl std::io::Write for Bytes {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 
@@ -211,8 +240,9 @@ mod tests {
             "in_flight": 2, "waiting": 2, "consumers": 1, "publishers": [["default", 4, 2.5]], "new": "ignored"}]})
     }
 
+    /// A message in which nothing was wrong.
     fn parse(value: &Value) -> Option<Message> {
-        read(value.to_string().as_bytes())
+        read(value.to_string().as_bytes()).filter(|(_, wrong)| *wrong == 0).map(|(message, _)| message)
     }
 
     #[test]
@@ -254,6 +284,19 @@ mod tests {
         long["queues"] = vec![sample()["queues"][0].clone(); MOST_QUEUES + 1].into();
         assert!(parse(&long).is_none());
         assert!(read(&vec![b' '; MOST_BYTES + 1]).is_none());
+    }
+
+    /// One queue that others cannot take in costs the others nothing.
+    #[test]
+    fn a_wrong_queue_is_left_out() {
+        let mut message = sample();
+        let (sound, mut long) = (sample()["queues"][0].clone(), sample()["queues"][0].clone());
+        long["filters"][0] = "x".repeat(MOST_NAME + 1).into();
+        message["queues"] = json!([long, sound]);
+        let (read, wrong) = read(message.to_string().as_bytes()).unwrap();
+        assert_eq!((read.queues.len(), wrong), (1, 1));
+        assert_eq!(read.queues[0].filters, ["s/#"]);
+        assert_eq!(read.queues[0].bytes(), serde_json::to_vec(&read.queues[0]).unwrap().len() + 1);
     }
 
     proptest! {

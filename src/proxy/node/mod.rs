@@ -13,12 +13,13 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tidegate_plugin::Crowd;
+use tokio::sync::Notify;
 
 pub(super) use self::message::Owner;
-use self::message::{MOST_FILTERS, MOST_QUEUES, Message, Told};
+use self::message::{MOST_FILTERS, MOST_QUEUES, MOST_TOLD, Message, Told};
 use super::Proxy;
-use super::queue::{Hearing, Queue, Rank};
-use super::session::Guest;
+use super::queue::{Heard, Hearing, Queue, Rank};
+use super::session::{Guest, Listed};
 use crate::broker::clock::{self, Millis};
 use crate::config::Settings;
 
@@ -42,6 +43,8 @@ pub(super) struct Nodes {
     prefix: String,
     state: Mutex<State>,
     crowds: Mutex<Crowds>,
+    /// There is something that others should hear of at once.
+    news: Notify,
 }
 
 /// Who feeds which queue here.
@@ -95,6 +98,7 @@ impl Nodes {
             prefix,
             state: Mutex::default(),
             crowds: Mutex::default(),
+            news: Notify::new(),
         })
     }
 
@@ -108,6 +112,11 @@ impl Nodes {
     /// Other nodes that are there.
     pub(super) fn others(&self) -> usize {
         self.state.lock().others.len()
+    }
+
+    /// A consumer came to a queue: until others know of it, they do not count what their publishers send to it.
+    pub(super) fn tell_soon(&self) {
+        self.news.notify_one();
     }
 
     /// A turn of the control loop is over: it has said of every queue who feeds it.
@@ -131,6 +140,7 @@ impl Nodes {
             gone.extend(over.map(|(_, known)| (number, known.guest)));
             if silent {
                 tracing::info!(node = id, "a node is silent: its share is given back");
+                proxy.control.publish(&format!("{}{id}", self.prefix), b"", true);
             }
             !silent
         });
@@ -172,34 +182,60 @@ impl Nodes {
     /// The queues that there is something to say of, those that move first; and how many had to be left out.
     fn queues(&self, proxy: &Proxy, state: &mut State, now: Millis) -> (Vec<Told>, u64) {
         let crowds = self.crowds.lock();
-        let mut all: Vec<(bool, Told)> = Vec::new();
-        let mut left_out = 0;
         let mut seen = HashMap::new();
-        proxy.sessions.each_queue(|owner, queue: &Arc<Queue>, filters| {
-            let rank = self.rank(queue);
-            let mut own = queue.own(rank);
+        let mut all: Vec<(bool, Listed, Heard)> = Vec::new();
+        for listed in proxy.sessions.list() {
+            let queue = listed.queue();
+            let mut own = queue.own(self.rank(queue));
             own.crowds = crowds.last.get(&queue.number).cloned().unwrap_or_default();
             let count = own.counts.arrived.wrapping_add(own.counts.done);
             let (before, moved) = state.told.get(&queue.number).copied().unwrap_or((count, now));
             let moved = if count != before { now } else { moved };
             let moves = !own.crowds.is_empty() || own.in_flight > 0 || now < moved + self.ttl && count > 0;
-            if own.consumers == 0 && !moves {
-                return;
+            if own.consumers > 0 || moves {
+                seen.insert(queue.number, (count, moved));
+                all.push((moves, listed, own));
             }
-            seen.insert(queue.number, (count, moved));
-            let mut filters: Vec<String> =
-                filters.into_iter().filter(|filter| !filter.starts_with('$')).collect();
-            left_out += filters.len().saturating_sub(MOST_FILTERS) as u64;
-            filters.truncate(MOST_FILTERS);
-            if !filters.is_empty() {
-                all.push((moves, Told::new(&owner, filters, queue.qos(), rank.0, own)));
-            }
-        });
+        }
+        drop(crowds);
         state.told = seen;
-        all.sort_by_key(|(moves, _)| !moves);
-        left_out += all.len().saturating_sub(MOST_QUEUES) as u64;
-        all.truncate(MOST_QUEUES);
-        (all.into_iter().map(|(_, told)| told).collect(), left_out)
+        all.sort_by_key(|(moves, ..)| !moves);
+        self.describe(all)
+    }
+
+    /// As many of these queues as one message can tell of, and how many queues and filters it cannot.
+    fn describe(&self, all: Vec<(bool, Listed, Heard)>) -> (Vec<Told>, u64) {
+        let (mut queues, mut bytes, mut left_out) = (Vec::new(), 0, 0);
+        let mut all = all.into_iter();
+        while queues.len() < MOST_QUEUES
+            && bytes < MOST_TOLD
+            && let Some((_, listed, own)) = all.next()
+        {
+            let (owner, mut filters) = listed.describe();
+            filters.retain(|filter| !filter.starts_with('$'));
+            let before = filters.len();
+            if before == 0 {
+                continue;
+            }
+            // what others would not take in is not said
+            filters.retain(|filter| message::is_told_filter(filter));
+            filters.truncate(MOST_FILTERS);
+            left_out += before - filters.len();
+            let queue = listed.queue();
+            let told = Told::new(&owner, filters, queue.qos(), self.rank(queue).0, own);
+            if !told.is_sound() {
+                left_out += 1;
+                continue;
+            }
+            bytes += told.bytes();
+            queues.push(told);
+        }
+        // the last one may have been too much
+        if bytes > MOST_TOLD {
+            queues.pop();
+            left_out += 1;
+        }
+        (queues, (left_out + all.len()) as u64)
     }
 
     /// A message came on the topic of a node, perhaps our own.
@@ -213,18 +249,18 @@ impl Nodes {
             proxy.control.publish(topic, payload, true);
             return;
         }
-        let message = message::read(payload).filter(|message| message.node == id);
-        let Some(message) = message else { return self.nonsense(proxy, id, "it cannot be read") };
-        proxy.control.publish(topic, payload, true);
-        if id == self.id {
-            // one that was retained before we started is older
-            if message.run > self.run {
-                self.nonsense(proxy, id, "another node has our name");
-            }
-            return;
+        let read = message::read(payload).filter(|(message, _)| message.node == id);
+        let Some((message, wrong)) = read else { return self.nonsense(proxy, id, "it cannot be read") };
+        if wrong > 0 {
+            self.nonsense(proxy, id, "a queue that it tells of cannot be");
         }
-        proxy.counts.node_heard.add(1);
-        self.take_in(proxy, &message);
+        if id == self.id && message.run > self.run {
+            return self.nonsense(proxy, id, "another node has our name");
+        }
+        if id == self.id || self.take_in(proxy, &message) {
+            // only of nodes that are listened to, so that these are not too many
+            proxy.control.publish(topic, payload, true);
+        }
     }
 
     fn nonsense(&self, proxy: &Proxy, node: &str, why: &str) {
@@ -234,7 +270,8 @@ impl Nodes {
         }
     }
 
-    fn take_in(&self, proxy: &Proxy, message: &Message) {
+    /// Takes in what a node says; whether it is listened to.
+    fn take_in(&self, proxy: &Proxy, message: &Message) -> bool {
         let now = proxy.clock.now();
         let until = now + message.ttl_ms.min(LONGEST_TTL);
         let mut state = self.state.lock();
@@ -242,7 +279,7 @@ impl Nodes {
             if state.others.len() >= MOST_NODES {
                 drop(state);
                 proxy.counts.node_left_out.add(1);
-                return;
+                return false;
             }
             let number = number_of(&message.node);
             let other = Other { number, run: message.run, seq: 0, until, queues: HashMap::new() };
@@ -250,10 +287,11 @@ impl Nodes {
             tracing::info!(node = message.node, "a node is there");
         }
         // it has just been put there if it was not
-        let Some(other) = state.others.get_mut(&message.node) else { return };
+        let Some(other) = state.others.get_mut(&message.node) else { return false };
+        proxy.counts.node_heard.add(1);
         if (message.run, message.seq) <= (other.run, other.seq) {
             // repeated or late, or of a start before this one
-            return;
+            return false;
         }
         if message.run > other.run {
             // it has started again, and counts from zero
@@ -272,6 +310,7 @@ impl Nodes {
             }
             queues.insert(owner, Known { guest, until });
         }
+        true
     }
 }
 
@@ -288,5 +327,7 @@ pub(crate) fn is_node_id(id: &str) -> bool {
     (1..=64).contains(&id.len()) && id.chars().all(word)
 }
 
+#[cfg(test)]
+mod talk_tests;
 #[cfg(test)]
 mod tests;

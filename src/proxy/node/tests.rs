@@ -6,11 +6,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tidegate_control::time::Span;
 use tidegate_overload::{Overload, OverloadConfig};
 use tidegate_plugin::{Crowd, Host, Plugin, Publisher, Tick};
 
 use super::*;
 use crate::broker::clock::moment;
+use crate::hold::Gate;
 use crate::ledger::Measured;
 use crate::proxy::queue::{Bounds, Heard};
 use crate::wire::QoS;
@@ -18,6 +20,8 @@ use crate::wire::QoS;
 /// Milliseconds that a consumer works on a message, and messages that it is sent at a time.
 const WORK: Millis = 10;
 const WINDOW: u64 = 20;
+/// Messages a second that a device would send.
+const WANTS: f64 = 2_000.0;
 
 #[derive(Default)]
 struct FakeHost {
@@ -41,14 +45,50 @@ impl Host for FakeHost {
     }
 }
 
-/// A node with devices that want 200 messages a second each and keep to what they may, and consumers.
+/// A device: it keeps to what it may send, and waits while the queue holds it.
+struct Device {
+    gate: Arc<Gate>,
+    /// When it sends next.
+    next: f64,
+    /// Messages that it may send although others stand in line.
+    grant: u32,
+}
+
+impl Device {
+    /// Sends one message, if it is time and the queue lets it; whether it did.
+    fn send(&mut self, now: Millis, queue: &Queue) -> bool {
+        if self.next > now as f64 {
+            return false;
+        }
+        if self.gate.held(now).is_some() {
+            self.grant = 0;
+            self.gate.stand_in_line();
+            return false;
+        }
+        self.grant = self.gate.take_grant().unwrap_or(self.grant);
+        if self.grant == 0 && queue.has_line() && queue.hold_newcomer(now, &self.gate) {
+            self.gate.stand_in_line();
+            return false;
+        }
+        self.grant = self.grant.saturating_sub(1);
+        // time in which it was held is not made up for
+        let rate = self.gate.publisher.rate().min(WANTS);
+        self.next = self.next.max(now as f64 - 1.0) + 1e3 / rate;
+        queue.arrive(now, self.gate.number, QoS::AtLeastOnce, 1);
+        if self.grant == 0 {
+            queue.hold(now, &self.gate);
+        }
+        true
+    }
+}
+
+/// A node with devices and consumers.
 struct Node {
     rank: Rank,
     queue: Queue,
     plugin: Overload,
     host: FakeHost,
-    /// When each device sends next.
-    next: Vec<(u64, f64)>,
+    devices: Vec<Device>,
     /// Messages that each consumer has.
     in_flight: Vec<u64>,
 }
@@ -62,24 +102,31 @@ impl Node {
         (0..consumers).for_each(|_| queue.join(1, u64::MAX));
         let device = |number| (number, Arc::new(Publisher::new(format!("d{number}").into(), None, 60, 5)));
         let publishers: HashMap<_, _> = (1..=devices).map(device).collect();
-        let next = publishers.keys().map(|number| (*number, 1_000.0 + *number as f64)).collect();
+        let gate = |(number, publisher): (&u64, &Arc<Publisher>)| Device {
+            gate: Arc::new(Gate::new(*number, Arc::clone(publisher))),
+            next: 1_000.0 + *number as f64,
+            grant: 0,
+        };
+        let mut devices: Vec<Device> = publishers.iter().map(gate).collect();
+        devices.sort_by_key(|device| device.gate.number);
         Self {
             rank: (1, number),
             queue,
-            plugin: Overload::new(OverloadConfig::default()).unwrap(),
+            plugin: Overload::new(OverloadConfig {
+                hold_delay: Span::from_millis(100),
+                ..OverloadConfig::default()
+            })
+            .unwrap(),
             host: FakeHost { publishers, ..FakeHost::default() },
-            next,
+            devices,
             in_flight: vec![0; consumers],
         }
     }
 
     fn send(&mut self, now: Millis) -> u64 {
         let mut sent = 0;
-        for (number, next) in &mut self.next {
-            let rate = self.host.publishers[number].rate().min(200.0);
-            while *next <= now as f64 {
-                *next += 1e3 / rate;
-                self.queue.arrive(now, *number, QoS::AtLeastOnce, 1);
+        for device in &mut self.devices {
+            while device.send(now, &self.queue) {
                 sent += 1;
             }
         }
@@ -94,10 +141,9 @@ impl Node {
         }
     }
 
-    /// One of its consumers gets a message, if it has room; whether it has.
-    fn give(&mut self, now: Millis, consumer: usize) -> bool {
-        let Some(in_flight) = self.in_flight.get_mut(consumer).filter(|in_flight| **in_flight < WINDOW)
-        else {
+    /// One of its consumers gets a message, if it has room for it among so many; whether it has.
+    fn give(&mut self, now: Millis, consumer: usize, sent: u64) -> bool {
+        let Some(in_flight) = self.in_flight.get_mut(consumer).filter(|in_flight| **in_flight < sent) else {
             return false;
         };
         self.queue.deliver(now, QoS::AtLeastOnce, false);
@@ -116,7 +162,7 @@ impl Node {
     }
 
     fn announced(&self) -> f64 {
-        self.host.publishers.values().map(|publisher| publisher.rate().min(200.0)).sum()
+        self.host.publishers.values().map(|publisher| publisher.rate().min(WANTS)).sum()
     }
 }
 
@@ -127,6 +173,8 @@ struct World {
     /// Whose turn it is to get a message.
     turn: usize,
     now: Millis,
+    /// Messages that the broker sends a consumer before the first one is acknowledged.
+    sent: u64,
 }
 
 impl World {
@@ -135,7 +183,7 @@ impl World {
             .zip(shape)
             .map(|(number, (devices, consumers))| Node::new(number, *devices, *consumers))
             .collect();
-        Self { nodes, waiting: 0, turn: 0, now: 1_000 }
+        Self { nodes, waiting: 0, turn: 0, now: 1_000, sent: WINDOW }
     }
 
     fn step(&mut self) {
@@ -150,7 +198,7 @@ impl World {
         while self.waiting > 0 && misses < 2 * nodes.len() {
             self.turn += 1;
             let (node, consumer) = (self.turn % nodes.len(), self.turn / nodes.len() % 2);
-            let given = nodes[node].give(now, consumer);
+            let given = nodes[node].give(now, consumer, self.sent);
             self.waiting -= u64::from(given);
             misses = if given { 0 } else { misses + 1 };
         }
@@ -202,6 +250,30 @@ fn two_nodes_announce_what_one_would() {
     }
 }
 
+/// Devices flooded the broker before their node had heard of the queue. Nobody counted that, and brokers send consumers more
+/// than they can be at work on. Once the flood is over, nodes announce what one does that knew of the queue from the start.
+#[test]
+fn a_flood_that_nobody_counted_changes_nothing() {
+    let announced = |flood, shape: &[(u64, usize)]| {
+        let mut world = World::new(shape);
+        (world.waiting, world.sent) = (flood, 1_000);
+        world.announced(40_000);
+        world.announced(20_000)
+    };
+    let one = announced(0, &[(6, 2)]);
+    for (flood, name, shape) in [
+        (300, "both everywhere", [(3, 1), (3, 1)].as_slice()),
+        (300, "devices everywhere", &[(3, 2), (3, 0)]),
+        (300, "apart", &[(6, 0), (0, 2)]),
+        (1_000, "apart", &[(6, 0), (0, 2)]),
+        (300, "uneven", &[(5, 1), (1, 1)]),
+        (1_000, "three", &[(2, 0), (2, 1), (2, 1)]),
+    ] {
+        let all = announced(flood, shape);
+        assert!((all / one - 1.0).abs() <= 0.05, "{name} after {flood}: they announce {all}, one {one}");
+    }
+}
+
 /// A node that is silent for its ttl leaves its share to the others.
 #[test]
 fn a_silent_nodes_share_is_given_back() {
@@ -209,7 +281,7 @@ fn a_silent_nodes_share_is_given_back() {
     world.announced(40_000);
     let before = world.nodes[0].announced();
     world.nodes.pop();
-    world.announced(2_000);
+    world.announced(1_000);
     let meanwhile = world.nodes[0].announced();
     assert!(meanwhile < 1.4 * before, "{meanwhile} after {before}: it may come back");
     world.announced(20_000);

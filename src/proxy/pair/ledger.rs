@@ -10,6 +10,7 @@ use super::{BOUND, Pair};
 use crate::broker::clock::Millis;
 use crate::broker::topic;
 use crate::proxy::frames::Delivered;
+use crate::proxy::node::Nodes;
 use crate::proxy::queue::{Feed, Queue};
 use crate::proxy::session::Session;
 use crate::wire::{Filter, QoS, RetainHandling};
@@ -170,8 +171,12 @@ impl Pair {
             .iter()
             .map(|(path, feed)| (Arc::clone(path), Arc::clone(feed)))
             .collect();
+        let consumes = !known.is_empty();
         known.into_iter().for_each(|(path, feed)| consumer.add(path, feed, now));
         self.consumer = Some(Box::new(consumer));
+        if consumes {
+            self.proxy.nodes.iter().for_each(Nodes::tell_soon);
+        }
     }
 
     /// The upstream has accepted a subscription.
@@ -183,6 +188,7 @@ impl Pair {
         };
         if let Some(feed) = feed.filter(|_| self.proxy.measured) {
             consumer.add(filter.path.as_str().into(), feed, now);
+            self.proxy.nodes.iter().for_each(Nodes::tell_soon);
         }
     }
 

@@ -29,26 +29,21 @@ impl Counts {
     }
 }
 
-/// The least number of messages that consumers had too many in this stretch of time.
+/// Since when consumers have had too many messages all the time, and the least number of them.
 #[derive(Debug, Default)]
-pub(super) struct Untold {
-    least: u64,
-    since: Millis,
-}
+pub(super) struct Untold(Option<(Millis, u64)>);
 
 impl Untold {
     /// Takes in how many there are now; those that were there for long enough.
     fn observe(&mut self, now: Millis, count: u64) -> u64 {
-        self.least = self.least.min(count);
-        if count == 0 || now < self.since + UNTOLD {
-            if count == 0 {
-                (self.least, self.since) = (0, now);
-            }
+        if count == 0 {
+            self.0 = None;
             return 0;
         }
-        let old = std::mem::replace(&mut self.least, count);
-        self.since = now;
-        old
+        let (since, least) = self.0.map_or((now, count), |(since, least)| (since, least.min(count)));
+        let over = now >= since + UNTOLD;
+        self.0 = if over { None } else { Some((since, least)) };
+        if over { least } else { 0 }
     }
 }
 
@@ -61,7 +56,7 @@ impl State {
     /// Looks for messages that came from nowhere: without other nodes nobody will tell of them, and else not after a while.
     /// Only the node whose base counts says so.
     fn find_strangers(&mut self, now: Millis) {
-        let untold = (self.in_flight as i64 - self.sum()).max(0) as u64;
+        let untold = (self.all_in_flight() as i64 - self.sum()).max(0) as u64;
         let strangers = if self.alone { untold } else { self.untold.observe(now, untold) };
         if self.keeper().is_none() {
             self.base += strangers as i64;
@@ -74,7 +69,7 @@ impl State {
             return waiting + self.all_in_flight();
         }
         self.find_strangers(now);
-        self.sum().max(self.in_flight as i64) as u64
+        self.sum().max(self.all_in_flight() as i64) as u64
     }
 
     /// Brings the curves to what the counts say, after consumers became done with so many messages.

@@ -101,7 +101,17 @@ impl State {
     fn hold_one(&mut self, gate: &Arc<Gate>) -> bool {
         // a publisher that is held has something to send: it counts as one that feeds the queue
         self.account.fed_by(gate.number, 0);
-        self.held.get_or_insert_default().hold(gate.number, Arc::clone(gate))
+        let held = self.held.get_or_insert_default();
+        let is_new = held.hold(gate.number, Arc::clone(gate));
+        self.most_held = self.most_held.max(held.len());
+        is_new
+    }
+
+    /// The most publishers that waited at a time since this was asked last.
+    pub(super) fn take_most_held(&mut self) -> u32 {
+        let now = self.held.as_ref().map_or(0, |held| held.len());
+        let most = std::mem::replace(&mut self.most_held, now);
+        u32::try_from(most).unwrap_or(u32::MAX)
     }
 
     fn release_if_short(&mut self, now: Millis, bounds: &Bounds) -> Released {
@@ -186,6 +196,23 @@ mod tests {
         queue.subscribed("debug", QoS::AtLeastOnce, true);
         queue.measure(moment(10_100));
         assert!(!held(&one), "the operator says never");
+    }
+
+    /// Who waited and is let go right before a report waited all the same.
+    #[test]
+    fn who_was_held_is_told_of() {
+        let (queue, one) = (queue(BOUNDS), gate(1, 1));
+        queue.join(1, u64::MAX);
+        queue.arrive(1, 7, QoS::AtLeastOnce, 101);
+        assert!(queue.hold(2, &one));
+        take(&queue, 3, 100);
+        assert!(!held(&one));
+        let reported = |now| queue.measure(moment(now)).unwrap().held;
+        assert_eq!(reported(4), 1, "since the last report");
+        assert_eq!(reported(5), 0);
+        queue.arrive(6, 7, QoS::AtLeastOnce, 101);
+        assert!(queue.hold(6, &one));
+        assert_eq!((reported(7), reported(8)), (1, 1), "it still waits");
     }
 
     /// Nobody can know how long 300 messages take before the first ones are done.

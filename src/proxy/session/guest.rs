@@ -30,6 +30,37 @@ impl Guest {
     }
 }
 
+/// A queue that is known here.
+pub(in crate::proxy) enum Listed {
+    /// By its path.
+    Group(Arc<str>, Arc<Queue>),
+    Session(Arc<Session>),
+}
+
+impl Listed {
+    pub(in crate::proxy) fn queue(&self) -> &Arc<Queue> {
+        match self {
+            Self::Group(_, queue) => queue,
+            Self::Session(session) => &session.queue,
+        }
+    }
+
+    /// Whose it is, and its filters.
+    pub(in crate::proxy) fn describe(&self) -> (Owner, Vec<String>) {
+        match self {
+            Self::Group(path, _) => {
+                let plain = topic::parse_subscription(path).map(|(_, plain)| plain.to_owned());
+                (Owner::Group(path.to_string()), plain.into_iter().collect())
+            }
+            Self::Session(session) => {
+                let state = session.state.lock();
+                let own = state.feeds.keys().filter(|path| !path.starts_with("$share/"));
+                (Owner::Client(session.client_id.to_string()), own.map(|path| path.to_string()).collect())
+            }
+        }
+    }
+}
+
 impl Sessions {
     /// The queue of this owner, which another node has subscriptions for; `known` is what it was the last time.
     pub(in crate::proxy) fn invite(
@@ -40,6 +71,7 @@ impl Sessions {
         qos: QoS,
         now: Millis,
     ) -> Option<Guest> {
+        let known = known.filter(|known| self.is_current(known));
         if let Some(known) = known.filter(|known| known.qos == qos && known.paths == filters) {
             return Some(known.clone());
         }
@@ -59,6 +91,17 @@ impl Sessions {
         Some(Guest { place, paths: filters.to_vec(), qos })
     }
 
+    /// Whether it is still the queue of its owner: a client that comes with a clean session has another one from then on.
+    fn is_current(&self, guest: &Guest) -> bool {
+        match &guest.place {
+            Place::Group(_) => true, // a guest is a member
+            Place::Session(session) => {
+                let sessions = self.sessions.lock();
+                sessions.get(&session.client_id).is_some_and(|known| Arc::ptr_eq(known, session))
+            }
+        }
+    }
+
     /// The other node speaks of it no longer.
     pub(in crate::proxy) fn see_off(&self, guest: Guest) {
         match guest.place {
@@ -74,29 +117,16 @@ impl Sessions {
         }
     }
 
-    /// Shows every queue, whose it is, and its filters.
-    pub(in crate::proxy) fn each_queue(&self, mut show: impl FnMut(Owner, &Arc<Queue>, Vec<String>)) {
-        let groups: Vec<_> = self
-            .groups
-            .lock()
+    /// Every queue that is known.
+    pub(in crate::proxy) fn list(&self) -> Vec<Listed> {
+        let groups = self.groups.lock();
+        let mut all: Vec<_> = groups
             .iter()
-            .map(|(path, group)| (Arc::clone(path), Arc::clone(&group.queue)))
+            .map(|(path, group)| Listed::Group(Arc::clone(path), Arc::clone(&group.queue)))
             .collect();
-        for (path, queue) in groups {
-            let Some((_, plain)) = topic::parse_subscription(&path) else { continue };
-            show(Owner::Group(path.to_string()), &queue, vec![plain.to_owned()]);
-        }
-        let sessions: Vec<_> = self.sessions.lock().values().cloned().collect();
-        for session in sessions {
-            let filters: Vec<String> = {
-                let state = session.state.lock();
-                let own = state.feeds.keys().filter(|path| !path.starts_with("$share/"));
-                own.map(|path| path.to_string()).collect()
-            };
-            if !filters.is_empty() {
-                show(Owner::Client(session.client_id.to_string()), &session.queue, filters);
-            }
-        }
+        drop(groups);
+        all.extend(self.sessions.lock().values().map(|session| Listed::Session(Arc::clone(session))));
+        all
     }
 
     fn invite_group(&self, path: &str, is_new: bool, qos: QoS, now: Millis) -> Option<Arc<Feed>> {

@@ -115,6 +115,19 @@ fn what_nobody_tells_of_was_published_without_a_gateway() {
     assert_eq!((seen.waiting, seen.in_flight), (3, 1));
 }
 
+/// What consumers of another node have is there, though nobody counted how it came; after a while that is made good.
+#[test]
+fn what_consumers_elsewhere_have_is_there() {
+    let queue = queue();
+    for turn in 0..50 {
+        hear(&queue, 100 + turn * 100, counts(0, 300 + turn * 20, 40));
+        let seen = report(&queue, 100 + turn * 100);
+        let depth = (seen.waiting, seen.in_flight, seen.reading.depth);
+        assert_eq!(depth, (0, 40, 40), "consumers are busy: turn {turn}");
+    }
+    assert_eq!(queue.own(OWN).base, 340, "as many as nobody told of for three seconds");
+}
+
 /// A node that comes late goes by what those say who know the queue for longer.
 #[test]
 fn who_comes_late_goes_by_the_base_of_the_others() {
@@ -223,7 +236,8 @@ proptest! {
     fn nodes_agree(events in prop::collection::vec((0..5_u8, any::<bool>(), 1..40_u64), 1..200)) {
         let mut world = World::new();
         for (event, second, count) in events {
-            world.now += 10;
+            // within less time than it takes until what does not come counts as lost
+            world.now += 1;
             world.happen(event, second.into(), count);
         }
         // at rest: what was taken to go on is taken back

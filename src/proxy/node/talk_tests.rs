@@ -1,0 +1,122 @@
+//! What a node says, and what it makes of what others say.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use super::message::{self, MOST_BYTES, Message};
+use super::*;
+use crate::chain::Chain;
+use crate::wire::{Filter, QoS, RetainHandling};
+
+/// A node without an upstream.
+pub(super) fn node(id: &str) -> Arc<Proxy> {
+    let mut settings = Settings::default();
+    settings.proxy.node.id = id.into();
+    Proxy::start(settings, Chain::default()).unwrap()
+}
+
+/// What another node says of itself.
+pub(super) fn said(id: &str, seq: u64) -> String {
+    format!(
+        r#"{{"v":1,"node":"{id}","run":9,"seq":{seq},"at_ms":1,"interval_ms":200,"ttl_ms":2000,"clients":0,"queues":[]}}"#
+    )
+}
+
+fn topic_of(id: &str) -> String {
+    format!("$tide/v1/node/{id}")
+}
+
+/// A client that consumes.
+fn consumer(proxy: &Proxy, client: &str, filters: impl Iterator<Item = String>) {
+    let number = proxy.sessions.next();
+    let session = proxy.sessions.attach(&client.into(), number, false, 1);
+    for path in filters {
+        let filter = Filter {
+            path,
+            qos: QoS::AtLeastOnce,
+            no_local: false,
+            retain_as_published: false,
+            retain_handling: RetainHandling::Always,
+        };
+        proxy.sessions.subscribe(&session, &filter, None, number, 1).unwrap();
+    }
+    session.queue.join(1, 10);
+}
+
+fn tells(proxy: &Proxy) -> Message {
+    let payload = proxy.nodes.as_ref().unwrap().tell(proxy);
+    assert!(payload.len() <= MOST_BYTES, "{} bytes", payload.len());
+    let (message, wrong) = message::read(&payload).unwrap();
+    assert_eq!(wrong, 0, "it says nothing that others would not take in");
+    message
+}
+
+#[tokio::test]
+async fn one_long_filter_silences_nobody() {
+    let proxy = node("a");
+    consumer(&proxy, "plain", ["s/#".to_owned()].into_iter());
+    consumer(&proxy, "both", ["x".repeat(600), "t/#".to_owned()].into_iter());
+    consumer(&proxy, "long", ["y".repeat(600)].into_iter());
+    consumer(&proxy, &"n".repeat(600), ["u/#".to_owned()].into_iter());
+    let mut told: Vec<_> = tells(&proxy).queues.into_iter().map(|told| (told.client, told.filters)).collect();
+    told.sort();
+    let expected = [("both", "t/#"), ("plain", "s/#")];
+    assert_eq!(told, expected.map(|(client, filter)| (Some(client.to_owned()), vec![filter.to_owned()])));
+    // two filters, the queue that has no other one, and the client with the long name
+    assert_eq!(proxy.counts.node_left_out.get(), 4);
+}
+
+#[tokio::test]
+async fn many_long_filters_make_no_message_that_is_too_long() {
+    let proxy = node("a");
+    for client in 0..300 {
+        let filter = |number| format!("{client}/{number}/{}", "x".repeat(480));
+        consumer(&proxy, &format!("c{client}"), (0..8).map(filter));
+    }
+    let told = tells(&proxy).queues.len() as u64;
+    assert!((50..300).contains(&told), "{told}");
+    assert_eq!(proxy.counts.node_left_out.get(), 300 - told);
+}
+
+/// Whoever can write to the nodes' topics cannot make a node keep more and more.
+#[tokio::test]
+async fn only_what_nodes_say_that_are_listened_to_is_kept() {
+    let proxy = node("a");
+    let nodes = proxy.nodes.as_ref().unwrap();
+    let kept = || proxy.control.levels().0;
+    for number in 0..3 * MOST_NODES {
+        let id = format!("n{number}");
+        nodes.hear(&proxy, &topic_of(&id), said(&id, 1).as_bytes());
+    }
+    assert_eq!((kept(), nodes.others()), (MOST_NODES, MOST_NODES));
+    nodes.hear(&proxy, &topic_of("a"), said("a", 1).as_bytes());
+    assert_eq!(kept(), MOST_NODES + 1, "what it says itself");
+    nodes.sweep(&proxy, proxy.clock.now() + 2_001);
+    assert_eq!((kept(), nodes.others()), (1, 0), "those who are silent are forgotten");
+}
+
+/// A client that comes again with a clean session has another queue: what other nodes say of the client is of that one.
+#[tokio::test]
+async fn a_clean_session_is_not_mistaken_for_the_one_before() {
+    let proxy = node("a");
+    let nodes = proxy.nodes.as_ref().unwrap();
+    let hear = |seq| {
+        let queue = format!(
+            r#"{{"client":"c","filters":["s/#"],"qos":1,"arrived":{seq},"done":0,"since_ms":3,"base":0,"among":0,"in_flight":0,"waiting":{seq},"consumers":1}}"#
+        );
+        let payload = said("b", seq).replace("[]", &format!("[{queue}]"));
+        nodes.hear(&proxy, &topic_of("b"), payload.as_bytes());
+    };
+    let fed = || proxy.sessions.matching("s/1").into_iter().map(|feed| Arc::clone(&feed.queue));
+    hear(1);
+    let before = fed().next().unwrap();
+    let after = Arc::clone(&proxy.sessions.attach(&"c".into(), 7, false, 2).queue);
+    assert_eq!(fed().count(), 0, "the upstream has forgotten what it was subscribed to");
+    hear(2);
+    assert!(!Arc::ptr_eq(&before, &after));
+    assert!(fed().all(|queue| Arc::ptr_eq(&queue, &after)) && fed().count() == 1);
+    assert_eq!(after.waiting(), 2);
+    nodes.sweep(&proxy, proxy.clock.now() + 2_001);
+    assert_eq!(fed().count(), 1, "its client is here");
+}
