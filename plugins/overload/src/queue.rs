@@ -21,6 +21,9 @@ use crate::source::{Source, Sources};
 const MAX_FEEDERS: usize = 100_000;
 /// A demand of so many times what consumers process is as good as endless.
 const ENDLESS: f64 = 20.0;
+/// For so long after it held publishers a queue still counts as one that does: it lets them go and holds them again and again,
+/// and what they send meanwhile is not all that they want.
+const HELD: Span = Span::from_secs(2);
 /// Seconds over which rates that people read are averaged.
 const SMOOTH: f64 = 1.0;
 
@@ -56,6 +59,8 @@ pub(crate) struct Queue {
     turn: u64,
     /// For how long consumers have taken nothing of what waits.
     stuck: Span,
+    /// When it last held publishers.
+    held: Option<Moment>,
 }
 
 /// Who feeds a queue.
@@ -147,7 +152,13 @@ impl Queue {
             told: turn.now,
             turn: 0,
             stuck: Span::ZERO,
+            held: None,
         })
+    }
+
+    /// Whether it holds publishers, or just did.
+    pub(crate) fn holds(&self, now: Moment) -> bool {
+        self.held.is_some_and(|held| now.since(held) < HELD)
     }
 
     /// Publishers that feed it here.
@@ -207,7 +218,10 @@ impl Queue {
             // that nobody is there says nothing about how fast they are
             (reading.busy_time, reading.busy_departed) = (Span::ZERO, 0);
         }
-        self.decide(&reading, report.held > 0, turn, sources);
+        if report.held > 0 {
+            self.held = Some(turn.now);
+        }
+        self.decide(&reading, self.holds(turn.now), turn, sources);
     }
 
     /// Goes on without a report, as an empty queue does, if it had none in this turn; says whether it is worth to be kept.

@@ -69,7 +69,7 @@ impl State {
             if let (true, Some(queue)) = (*wanted, self.queues.get_mut(&report.id)) {
                 queue.turn(report, &turn, &mut self.sources);
                 if report.elsewhere.is_some() {
-                    let crowds = queue.crowds(report.held > 0, &turn, &self.sources);
+                    let crowds = queue.crowds(queue.holds(now), &turn, &self.sources);
                     tick.host.tell_crowds(report.id, crowds);
                 }
             }

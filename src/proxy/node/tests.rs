@@ -175,6 +175,7 @@ struct World {
     now: Millis,
     /// Messages that the broker sends a consumer before the first one is acknowledged.
     sent: u64,
+    stumbles: bool,
 }
 
 impl World {
@@ -183,7 +184,7 @@ impl World {
             .zip(shape)
             .map(|(number, (devices, consumers))| Node::new(number, *devices, *consumers))
             .collect();
-        Self { nodes, waiting: 0, turn: 0, now: 1_000, sent: WINDOW }
+        Self { nodes, waiting: 0, turn: 0, now: 1_000, sent: WINDOW, stumbles: false }
     }
 
     fn step(&mut self) {
@@ -205,8 +206,10 @@ impl World {
         if now.is_multiple_of(100) {
             nodes.iter().for_each(|node| node.tick(now));
         }
-        // nodes speak every 200 ms, not all at the same time
-        for from in (0..nodes.len()).filter(|from| now % 200 == 37 + 60 * *from as u64) {
+        // nodes speak every 200 ms, not all at the same time; where they stumble, they say nothing for most of a second now
+        // and then
+        let late = self.stumbles && now % 5_000 < 500;
+        for from in (0..nodes.len()).filter(|from| !late && now % 200 == 37 + 60 * *from as u64) {
             let said = nodes[from].says();
             for to in (0..nodes.len()).filter(|to| *to != from) {
                 let (rank, own) = (nodes[from].rank, nodes[to].rank);
@@ -271,6 +274,23 @@ fn a_flood_that_nobody_counted_changes_nothing() {
     ] {
         let all = announced(flood, shape);
         assert!((all / one - 1.0).abs() <= 0.05, "{name} after {flood}: they announce {all}, one {one}");
+    }
+}
+
+/// What nodes say comes late now and then: a machine is busy, or the network.
+#[test]
+fn late_news_change_nothing() {
+    for (name, shape) in [
+        ("both everywhere", [(3, 1), (3, 1)].as_slice()),
+        ("devices everywhere", &[(3, 2), (3, 0)]),
+        ("apart", &[(6, 0), (0, 2)]),
+        ("uneven", &[(5, 1), (1, 1)]),
+    ] {
+        let mut world = World::new(shape);
+        (world.sent, world.stumbles) = (1_000, true);
+        world.announced(20_000);
+        let all = world.announced(20_000);
+        assert!((190.0..=210.0).contains(&all), "{name}: they announce {all}, and consumers take 200");
     }
 }
 

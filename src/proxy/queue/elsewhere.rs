@@ -11,7 +11,7 @@ use super::{Rank, State};
 use crate::broker::clock::Millis;
 
 /// Longer than so many intervals a node that says nothing is not taken to go on.
-const GOES_ON: u64 = 3;
+const GOES_ON: u64 = 8;
 /// Messages in one interval beyond which what a node says is not believed.
 const MOST_AT_ONCE: u64 = 50_000_000;
 /// Nodes whose counts are kept though they are gone.
@@ -126,6 +126,8 @@ struct Reckoned {
     from: u64,
     booked: u64,
     shown: u64,
+    /// How many more it turned out to be when it was last heard of.
+    behind: u64,
 }
 
 impl Reckoned {
@@ -143,6 +145,7 @@ impl Reckoned {
         // what was booked and is not there, and will not be soon, is taken back: as many as just came are about to come
         self.booked = self.booked.clamp(count, count + more);
         self.shown = self.shown.min(self.booked);
+        self.behind = self.booked - self.shown;
         let (interval, rate) = (interval.max(1) as f64, more as f64 / millis.max(1) as f64);
         let next = count as f64 + rate * interval;
         self.rates = ((next - self.booked as f64).max(0.0) / interval, rate);
@@ -156,6 +159,15 @@ impl Reckoned {
         let late = self.rates.1 * millis.clamp(interval, GOES_ON * interval).saturating_sub(interval) as f64;
         self.booked = self.booked.max(self.from + (soon + late) as u64);
         self.booked - std::mem::replace(&mut self.shown, self.booked)
+    }
+
+    /// The same, but what it turned out to be more is shown little by little until the next time: it did not happen all at once.
+    fn due_evenly(&mut self, millis: u64, interval: u64) -> u64 {
+        let before = self.shown;
+        self.due(millis, interval);
+        let still = self.behind * interval.saturating_sub(millis) / interval.max(1);
+        self.shown = before.max(self.booked - still.min(self.booked));
+        self.shown - before
     }
 }
 
@@ -189,7 +201,7 @@ impl State {
         for other in self.others.iter_mut().filter(|other| !other.gone) {
             let millis = now.saturating_sub(other.at);
             arrived += other.arrived.due(millis, other.interval);
-            done += other.done.due(millis, other.interval);
+            done += other.done.due_evenly(millis, other.interval);
         }
         self.idle.arrived(now, arrived);
         self.balance(now, done, u64::MAX);

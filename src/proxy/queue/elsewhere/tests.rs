@@ -62,12 +62,30 @@ fn a_node_goes_on_as_it_did_until_it_says_otherwise() {
     hear(&queue, 100, counts(0, 0, 0));
     hear(&queue, 200, counts(100, 0, 0));
     assert_eq!(report(&queue, 250).waiting, 150);
-    assert_eq!(report(&queue, 900).waiting, 400, "but not for ever");
-    hear(&queue, 901, counts(120, 0, 0));
-    assert_eq!(report(&queue, 901).waiting, 140, "as many as came are about to come");
-    hear(&queue, 1_000, counts(120, 0, 0));
-    let seen = report(&queue, 1_000);
+    assert_eq!(report(&queue, 900).waiting, 800);
+    assert_eq!(report(&queue, 1_150).waiting, 900, "but not for ever");
+    hear(&queue, 1_151, counts(120, 0, 0));
+    assert_eq!(report(&queue, 1_151).waiting, 140, "as many as came are about to come");
+    hear(&queue, 1_250, counts(120, 0, 0));
+    let seen = report(&queue, 1_250);
     assert_eq!((seen.waiting, seen.reading.depth, seen.dropped, seen.lost), (120, 120, 0, 0));
+}
+
+/// What consumers elsewhere turn out to be done with did not happen all at once, so that they do not look faster than they are.
+#[test]
+fn what_was_done_meanwhile_is_shown_little_by_little() {
+    let queue = queue();
+    hear(&queue, 100, counts(1_000, 0, 20));
+    hear(&queue, 200, counts(1_000, 0, 20));
+    report(&queue, 200);
+    hear(&queue, 300, counts(1_000, 40, 20));
+    let seen = report(&queue, 300);
+    assert_eq!((seen.reading.depth, seen.reading.departed), (960, 0), "what is there is known at once");
+    // 40 more are reckoned with until the next time
+    let departed: Vec<_> = (1..=4).map(|step| report(&queue, 300 + step * 25).reading.departed).collect();
+    assert_eq!(departed, [20, 20, 20, 20]);
+    let seen = report(&queue, 400);
+    assert_eq!((seen.reading.depth, seen.reading.arrived, seen.lost, seen.dropped), (920, 0, 0, 0));
 }
 
 /// What is uneven evens out: on average a node is taken to have sent what it sent.
