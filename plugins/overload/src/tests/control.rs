@@ -1,9 +1,11 @@
 //! The loop settles, follows consumers, and lets go.
 
-use tidegate_control::time::Span;
+use std::sync::Arc;
 
-use tidegate_plugin::QueueControl;
+use tidegate_control::time::{Moment, Span};
+use tidegate_plugin::{Publisher, QueueControl, QueueReport};
 
+use super::report;
 use super::world::World;
 use crate::{Algorithm, OverloadConfig};
 
@@ -96,6 +98,22 @@ fn the_rate_follows_the_consumers() {
     assert_eq!(world.phase(queue), "idle");
     let processed = world.measure(10.0)[queue];
     assert!((processed - 5000.0).abs() < 50.0, "{processed}");
+}
+
+/// A queue that lets its publishers go and holds them again still holds them: that little comes is not their wish.
+#[test]
+fn who_is_held_again_and_again_wants_more() {
+    let mut world = World::new(OverloadConfig::default());
+    let publisher = Publisher::new("p".into(), None, 60, 5);
+    world.host.publishers.insert(1, Arc::new(publisher));
+    for turn in 1..=100 {
+        let now = Moment::from_secs_f64(f64::from(turn) * 0.1);
+        // it shows what it wants, and then waits most of the time
+        let (sent, held) = if turn <= 30 { (10, 0) } else { (1, u32::from(turn % 3 == 0)) };
+        world.tell(now, &[QueueReport { held, ..report(1, vec![(1, sent)]) }]);
+        let demand = world.ask("queues", "").1[0]["demand"].as_f64().unwrap();
+        assert!(turn <= 20 || demand > 90.0, "{demand} in turn {turn}");
+    }
 }
 
 #[test]
