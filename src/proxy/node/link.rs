@@ -232,7 +232,40 @@ mod tests {
 
     use super::super::talk_tests::{node, said};
     use super::*;
+    use crate::chain::Chain;
+    use crate::config::Settings;
     use crate::wire::{Packet, decode, frame};
+
+    /// What is new is told at once, and not when the interval is over, which is longer here than a test waits.
+    #[tokio::test]
+    async fn news_are_told_at_once() {
+        let upstream = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut settings = Settings::default();
+        settings.proxy.upstream = vec![upstream.local_addr().unwrap().to_string()];
+        (settings.proxy.node.id, settings.proxy.node.interval_ms) = ("a".into(), 10_000);
+        let proxy = Proxy::start(settings, Chain::default()).unwrap();
+        let patience = Duration::from_secs(5);
+        let (mut stream, mut seen) = (None, Vec::new());
+        // probes come by the same way
+        while stream.is_none() {
+            let (mut other, _) = timeout(patience, upstream.accept()).await.unwrap().unwrap();
+            let mut chunk = [0; 200];
+            let count = other.read(&mut chunk).await.unwrap();
+            if chunk[..count].windows(15).any(|part| part == b"tidegate-node-a") {
+                other.write_all(&[0x20, 2, 0, 0]).await.unwrap();
+                stream = Some(other);
+            }
+        }
+        let mut stream = stream.unwrap();
+        for seq in 1..=3 {
+            let wanted = format!(r#""seq":{seq},"#);
+            while !String::from_utf8_lossy(&seen).contains(&wanted) {
+                let read = timeout(patience, stream.read_buf(&mut seen)).await;
+                assert!(read.is_ok_and(|read| read.unwrap() > 0), "it says nothing");
+            }
+            proxy.nodes.as_ref().unwrap().tell_soon();
+        }
+    }
 
     /// It may be retained: a connection that ended because of it would end again and again.
     #[tokio::test]
