@@ -38,9 +38,9 @@ counters! {
     node_told => "tidegate_node_messages_sent_total",
     /// Messages of other nodes that were taken in.
     node_heard => "tidegate_node_messages_received_total",
-    /// Messages on the topics of nodes that could not be read or could not be true.
+    /// Messages on the topics of nodes that could not be read or could not be true, as a whole or in part.
     node_nonsense => "tidegate_node_nonsense_total",
-    /// Nodes, and queues and filters of this node, that were left out because there were too many.
+    /// Nodes, and queues and filters of this node, that were left out because there were too many or they were too long.
     node_left_out => "tidegate_node_left_out_total",
     /// Times the connection on which nodes hear of each other could not be made or ended.
     node_failures => "tidegate_node_link_failures_total",

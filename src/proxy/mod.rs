@@ -115,15 +115,15 @@ impl Proxy {
 
     /// What there is of everything now.
     pub fn levels(&self) -> Levels {
+        let (retained, retained_bytes) = self.control.levels();
+        Levels { connected: self.connected(), retained, retained_bytes, ..self.sessions.levels() }
+    }
+
+    /// Clients that are connected.
+    fn connected(&self) -> u64 {
         // read first, so that it is never ahead of the connects
         let disconnects = self.stats.disconnects.get();
-        let (retained, retained_bytes) = self.control.levels();
-        Levels {
-            connected: self.stats.connects.get().saturating_sub(disconnects),
-            retained,
-            retained_bytes,
-            ..self.sessions.levels()
-        }
+        self.stats.connects.get().saturating_sub(disconnects)
     }
 
     /// Addresses of the upstream that can be used as far as is known.

@@ -51,7 +51,7 @@ pub(super) struct Nodes {
 #[derive(Default)]
 struct Crowds {
     /// As of the last turn of the control loop that ended.
-    last: HashMap<u64, Vec<Crowd>>,
+    last: Arc<HashMap<u64, Vec<Crowd>>>,
     /// As far as the one that is under way has said.
     next: HashMap<u64, Vec<Crowd>>,
 }
@@ -61,8 +61,11 @@ struct State {
     seq: u64,
     others: HashMap<String, Other>,
     /// What was told of queues lately: they go on being told of for a while.
-    told: HashMap<u64, (u64, Millis)>,
+    told: ToldOf,
 }
+
+/// What was counted of queues when they were last told of, and when that last changed.
+type ToldOf = HashMap<u64, (u64, Millis)>;
 
 /// Another node.
 struct Other {
@@ -122,7 +125,7 @@ impl Nodes {
     /// A turn of the control loop is over: it has said of every queue who feeds it.
     pub(super) fn end_turn(&self) {
         let mut crowds = self.crowds.lock();
-        crowds.last = std::mem::take(&mut crowds.next);
+        crowds.last = Arc::new(std::mem::take(&mut crowds.next));
     }
 
     /// Says who feeds a queue here.
@@ -153,11 +156,15 @@ impl Nodes {
     /// What this node says.
     fn tell(&self, proxy: &Proxy) -> Vec<u8> {
         let now = proxy.clock.now();
-        let mut state = self.state.lock();
-        state.seq += 1;
-        let seq = state.seq;
-        let (queues, left_out) = self.queues(proxy, &mut state, now);
-        drop(state);
+        let (seq, told) = {
+            let mut state = self.state.lock();
+            state.seq += 1;
+            (state.seq, std::mem::take(&mut state.told))
+        };
+        // there may be many: nothing is locked meanwhile
+        let (all, told) = self.look(proxy, &told, now);
+        self.state.lock().told = told;
+        let (queues, left_out) = self.describe(all);
         proxy.counts.node_left_out.add(left_out);
         let message = Message {
             v: 1,
@@ -167,7 +174,7 @@ impl Nodes {
             at_ms: clock::wall(),
             interval_ms: self.interval,
             ttl_ms: self.ttl,
-            clients: proxy.levels().connected,
+            clients: proxy.connected(),
             queues,
         };
         // strings and finite numbers can always be written
@@ -179,17 +186,17 @@ impl Nodes {
         (self.run + queue.born, self.number)
     }
 
-    /// The queues that there is something to say of, those that move first; and how many had to be left out.
-    fn queues(&self, proxy: &Proxy, state: &mut State, now: Millis) -> (Vec<Told>, u64) {
-        let crowds = self.crowds.lock();
+    /// The queues that there is something to say of, those that move first.
+    fn look(&self, proxy: &Proxy, told: &ToldOf, now: Millis) -> (Vec<(bool, Listed, Heard)>, ToldOf) {
+        let crowds = Arc::clone(&self.crowds.lock().last);
         let mut seen = HashMap::new();
         let mut all: Vec<(bool, Listed, Heard)> = Vec::new();
         for listed in proxy.sessions.list() {
             let queue = listed.queue();
             let mut own = queue.own(self.rank(queue));
-            own.crowds = crowds.last.get(&queue.number).cloned().unwrap_or_default();
+            own.crowds = crowds.get(&queue.number).cloned().unwrap_or_default();
             let count = own.counts.arrived.wrapping_add(own.counts.done);
-            let (before, moved) = state.told.get(&queue.number).copied().unwrap_or((count, now));
+            let (before, moved) = told.get(&queue.number).copied().unwrap_or((count, now));
             let moved = if count != before { now } else { moved };
             let moves = !own.crowds.is_empty() || own.in_flight > 0 || now < moved + self.ttl && count > 0;
             if own.consumers > 0 || moves {
@@ -197,10 +204,8 @@ impl Nodes {
                 all.push((moves, listed, own));
             }
         }
-        drop(crowds);
-        state.told = seen;
         all.sort_by_key(|(moves, ..)| !moves);
-        self.describe(all)
+        (all, seen)
     }
 
     /// As many of these queues as one message can tell of, and how many queues and filters it cannot.
