@@ -267,6 +267,7 @@ fn nonsense_is_counted_and_ignored() {
         ("x", wrong("x", queue)),
         ("x", wrong("y", "")),
         ("x", "\u{0}".repeat(600_000)),
+        ("x", " ".repeat(2_000_000)),
         ("no.node", wrong("no.node", "")),
         ("nonsense-a", wrong("nonsense-a", "").replace(r#""run":9"#, r#""run":99999999999999"#)),
     ];
