@@ -16,7 +16,7 @@ const FLEET: u32 = 200;
 /// Messages a second that each sends when nobody holds it back: 250 together.
 const OWN_RATE: f64 = 1.25;
 /// What the gateway wants from all of them.
-const ANNOUNCED: &str = "tidegate_queue_announced_rate{queue=\"worker:fleet/#\"}";
+const ANNOUNCED: &str = "tidegate_queue_announced_rate{queue=\"client/worker:fleet/#\"}";
 /// The consumer takes 50 messages a second.
 const WORK: Duration = Duration::from_millis(20);
 const SETTLE: Duration = Duration::from_secs(30);

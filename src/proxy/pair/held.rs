@@ -61,7 +61,7 @@ impl Pair {
             return self.arm(due);
         }
         self.deaf_since = 0;
-        if self.held.as_mut().is_some_and(|held| held.relieve()) {
+        if self.held.as_mut().is_some_and(|held| held.relieve(&self.proxy.settings.listen)) {
             self.proxy.stats.reliefs.add(1);
         }
     }
