@@ -78,11 +78,18 @@ impl Broker {
     }
 }
 
+/// A message of a plugin.
+fn parts<'a>(topic: &'a str, payload: &'a [u8], retain: bool) -> Parts<'a> {
+    Parts { topic, properties: b"", payload, qos: QoS::AtMostOnce, retain, ordinal: 0, expires: 0 }
+}
+
 impl Host for Broker {
     fn publish(&self, topic: &str, payload: &[u8], retain: bool) {
-        let qos = QoS::AtMostOnce;
-        let parts = Parts { topic, properties: b"", payload, qos, retain, ordinal: 0, expires: 0 };
-        self.publish_for_plugin(parts);
+        self.publish_for_plugin(parts(topic, payload, retain));
+    }
+
+    fn retain(&self, topic: &str, payload: &[u8]) {
+        Broker::retain(self, 0, parts(topic, payload, true));
     }
 
     fn respond(&self, topic: &str, payload: &[u8], correlation: Option<&[u8]>) -> bool {
@@ -133,6 +140,10 @@ mod tests {
         assert!(accepted > ENOUGH / 2 && accepted <= ENOUGH + payload.len(), "{accepted}");
         broker.publish("control/state", b"newest", true);
         assert_eq!(broker.stats.own_left_out.get() as usize, left_out + 1);
+        assert_eq!(broker.levels().retained, 1);
+        Host::retain(&*broker, "control/later", b"newest");
+        assert_eq!(broker.levels().retained, 2);
+        Host::retain(&*broker, "control/later", b"");
         assert_eq!(broker.levels().retained, 1);
         assert!(!broker.respond("control/answer", b"x", None), "it is not lost: whoever answers tries again");
         assert_eq!(broker.stats.own_left_out.get() as usize, left_out + 1);

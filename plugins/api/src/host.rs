@@ -15,6 +15,10 @@ pub trait Host: Send + Sync {
     /// those who subscribe now, and counted; with `retain` it is still retained.
     fn publish(&self, topic: &str, payload: &[u8], retain: bool);
 
+    /// Retains a message of the gateway itself for those who subscribe later, without sending it to those who subscribe
+    /// now. An empty payload deletes what is retained there. Default: nothing, for a gateway that retains nothing.
+    fn retain(&self, _topic: &str, _payload: &[u8]) {}
+
     /// Publishes an answer to a client's request, with the correlation data that came with it, which MQTT 5 clients see.
     /// Not retained. False when too many messages of the gateway itself wait: it was not sent, and may be tried again soon.
     /// Default: as [`Host::publish`], without the correlation data.

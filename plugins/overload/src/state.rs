@@ -86,7 +86,7 @@ impl State {
         let camps = self.sources.apply(now, self.turns, &self.queues);
         let arrived =
             tick.queues.iter().fold(0_u64, |sum, report| sum.saturating_add(report.reading.arrived));
-        self.announcer.budget.earn(arrived, elapsed.as_secs_f64());
+        self.announcer.earn(arrived, elapsed.as_secs_f64());
         self.announce(&camps, &Occasion { now, wall_ms: tick.wall_ms, host: tick.host });
     }
 
@@ -178,7 +178,7 @@ impl State {
 
     /// Whether somebody of the class would go by the wrong rate without hearing of its own.
     fn told_limit(&self, class: usize, own: &Advice) -> bool {
-        own.rate.is_finite() || self.announcer.told(class).is_some_and(|told| told.rate.is_finite())
+        own.rate.is_finite() || self.announcer.limits(class)
     }
 
     /// What consumers are told: how it is where it is worst.
