@@ -151,6 +151,7 @@ pub struct Publisher {
     exempt: AtomicBool,
     passes: AtomicBool,
     share: AtomicU32,
+    accepted: AtomicU64,
     overrun: Mutex<Option<Arc<Overrun>>>,
 }
 
@@ -160,8 +161,8 @@ impl Publisher {
         let rate = AtomicU64::new(f64::INFINITY.to_bits());
         let (changes, share) = (AtomicU32::new(0), AtomicU32::new(1));
         let (exempt, passes) = (AtomicBool::new(false), AtomicBool::new(false));
-        let overrun = Mutex::new(None);
-        Self { client, user, keep_alive, level, rate, changes, exempt, passes, share, overrun }
+        let (accepted, overrun) = (AtomicU64::new(0), Mutex::new(None));
+        Self { client, user, keep_alive, level, rate, changes, exempt, passes, share, accepted, overrun }
     }
 
     /// The rate that it may use, in messages a second; infinity is no limit.
@@ -205,6 +206,19 @@ impl Publisher {
     /// Says how many messages it may send where others in line may send one; at least 1.
     pub fn set_share(&self, share: u32) {
         self.share.store(share.max(1), Ordering::Relaxed);
+    }
+
+    /// Messages that were accepted from it since it connected, but for those that are not held to its rate. Each counts
+    /// once, however many queues it goes to.
+    pub fn accepted(&self) -> u64 {
+        self.accepted.load(Ordering::Relaxed)
+    }
+
+    /// The message that its hooks were asked about is accepted. Said by the gateway.
+    pub fn note_accepted(&self) {
+        if !self.passes() {
+            self.accepted.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Where it is counted what becomes of its messages over the rate: the counts of the queue that limits it. Behind a

@@ -10,8 +10,8 @@ use crate::book::{Book, Known, Said};
 
 /// The most instances that anybody may speak of.
 const MAX_INSTANCES: u32 = 100_000;
-/// The longest name of a queue: a group and a filter, each as long as MQTT allows.
-const MAX_NAME: usize = 2 * 65_536;
+/// The longest name of a queue: the gateway cuts longer ones to a good 200 bytes.
+const MAX_NAME: usize = 256;
 
 /// What an auto-scaler says of itself. Fields that we don't know are its own business.
 #[derive(Deserialize)]

@@ -1,6 +1,5 @@
 //! One protected queue: who feeds it, what its controller says, what each class may send.
 
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use tidegate_control::demand::Demand;
@@ -21,6 +20,8 @@ use crate::source::{Source, Sources};
 const MAX_FEEDERS: usize = 100_000;
 /// A demand of so many times what consumers process is as good as endless.
 const ENDLESS: f64 = 20.0;
+/// Who is held by the queue, and silent for that reason, counts for so many times as long as others.
+const HELD_WINDOWS: f64 = 6.0;
 /// Seconds over which rates that people read are averaged.
 const SMOOTH: f64 = 1.0;
 
@@ -177,17 +178,22 @@ impl Queue {
         self.controller.on_saturation(saturated);
     }
 
-    /// A publisher fed it; says whether it is known from now on.
-    pub(crate) fn fed_by(&mut self, now: Moment, number: u64, count: u32) -> bool {
-        let room = self.feeders.len() < MAX_FEEDERS;
-        let feeder = match self.feeders.entry(number) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) if room => new.insert(Feeder { last: now, demand: Demand::new(now) }),
-            Entry::Vacant(_) => return false,
-        };
+    /// Whether it is known to be fed by this publisher.
+    pub(crate) fn is_fed_by(&self, number: u64) -> bool {
+        self.feeders.contains_key(&number)
+    }
+
+    /// Whether one more publisher can be known to feed it.
+    pub(crate) fn has_room(&self) -> bool {
+        self.feeders.len() < MAX_FEEDERS
+    }
+
+    /// A publisher fed it.
+    pub(crate) fn fed_by(&mut self, now: Moment, number: u64, count: u32) {
+        let new = || Feeder { last: now, demand: Demand::new(now) };
+        let feeder = self.feeders.entry(number).or_insert_with(new);
         feeder.last = now;
         feeder.demand.sent(count);
-        true
     }
 
     /// Takes in a report and decides what publishers may send.
@@ -307,8 +313,8 @@ impl Queue {
             if silent > Span::ZERO && source.is_gone() {
                 return false;
             }
-            // Who is held by the queue is silent for that reason.
-            if !holds && silent > source.window(turn.config.window) {
+            let window = source.window(turn.config.window);
+            if silent > if holds { window.scale(HELD_WINDOWS) } else { window } {
                 return false;
             }
             source.spoken_of(turn.number);

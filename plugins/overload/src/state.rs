@@ -62,6 +62,7 @@ impl State {
         self.now = now;
         self.turns += 1;
         self.sources.classify();
+        self.sources.count(now);
         let (config, classes) = (Arc::clone(&self.config), Arc::clone(&self.classes));
         let turn = Turn { now, number: self.turns, config: &config, classes: &classes };
         let protected = self.feed(tick, &turn);
@@ -96,10 +97,7 @@ impl State {
     }
 
     fn feed_one(&mut self, report: &QueueReport, tick: &Tick<'_>, turn: &Turn<'_>) -> bool {
-        let Some(target) = rules::protection(turn.config, report) else {
-            report.feeders.iter().for_each(|(number, count)| self.sources.sent(turn.now, *number, *count));
-            return false;
-        };
+        let Some(target) = rules::protection(turn.config, report) else { return false };
         if !self.queues.contains_key(&report.id) {
             if self.queues.len() >= MAX_QUEUES {
                 self.untracked += 1;
@@ -111,14 +109,14 @@ impl State {
         // It has just been put there if it was not.
         let Some(queue) = self.queues.get_mut(&report.id) else { return false };
         for (number, count) in &report.feeders {
-            let room = self.links < MAX_LINKS;
-            if !room || !self.sources.fed(turn.now, *number, *count, tick.host) {
-                self.untracked += u64::from(!room);
-                continue;
+            // who is known is looked after, however many there are
+            let known = queue.is_fed_by(*number);
+            if !known && (self.links >= MAX_LINKS || !queue.has_room()) {
+                self.untracked += 1;
+            } else if self.sources.fed(turn.now, *number, tick.host) {
+                queue.fed_by(turn.now, *number, *count);
+                self.links += usize::from(!known);
             }
-            let before = queue.publishers();
-            self.untracked += u64::from(!queue.fed_by(turn.now, *number, *count));
-            self.links += queue.publishers() - before;
         }
         true
     }

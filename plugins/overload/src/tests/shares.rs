@@ -70,6 +70,29 @@ fn who_wants_little_gets_it_and_leaves_the_rest() {
     assert!((70.0..=78.0).contains(&greedy), "{greedy}");
 }
 
+/// Somebody who looks on gets every message too: that does not make publishers send twice as many.
+#[test]
+fn a_message_counts_once_however_many_queues_it_goes_to() {
+    let mut world = World::new(OverloadConfig::default());
+    let (queue, debug) = (world.queue(1000.0), world.queue(10_000.0));
+    world.queues[debug].never_holds = true;
+    world.devices("modest", 10, 42.0, &[queue, debug]);
+    let greedy = world.devices("greedy", 6, 500.0, &[queue, debug]);
+    world.run(30.0);
+    let processed = world.measure(20.0)[queue];
+    assert!(processed > 960.0, "{processed}");
+    let (_, answer) = world.ask("publishers", "queue=workers%3Asensors%2F0%2F%23");
+    for publisher in answer["publishers"].as_array().unwrap() {
+        let is_greedy = publisher["client"].as_str().unwrap().starts_with("greedy");
+        assert_eq!(publisher["pressed"], is_greedy, "{publisher}");
+    }
+    // what ten modest ones leave is for six greedy ones
+    let rate = world.rate(greedy[0]);
+    assert!((88.0..=105.0).contains(&rate), "{rate}");
+    let demand = world.view(queue)["demand"].as_f64().unwrap();
+    assert!(demand < 420.0 + 6.0 * 520.0, "{demand}");
+}
+
 #[test]
 fn classes_by_topic() {
     let alarm = ClassConfig { topic: Some("alarm/*".into()), exempt: true, client: None, ..class("alarm") };

@@ -218,6 +218,7 @@ impl World {
             while device.next <= millis {
                 device.next += interval;
                 device.sent += 1;
+                publisher.note_accepted();
                 for queue in &device.feeds {
                     let queue = &mut self.queues[*queue];
                     queue.flow.arrive(now, 1);
