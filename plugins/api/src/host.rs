@@ -59,8 +59,10 @@ pub struct QueueReport {
     pub name: Arc<str>,
     /// The shared group, if it is one.
     pub group: Option<Arc<str>>,
-    /// The filter, without `$share/group/`.
+    /// The filter, without `$share/group/`; of a client that has several the one that it has had for the longest time.
     pub filter: Arc<str>,
+    /// All filters that feed it: of a client all of its own, but for those that start with `$` where it has others.
+    pub filters: Arc<[Arc<str>]>,
     /// The highest QoS that a member of the group asks for, or else a subscription of the client, on any filter.
     pub qos: u8,
     /// Consumers that are connected now.

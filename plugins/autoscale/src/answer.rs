@@ -116,7 +116,8 @@ fn news(plugin: &Autoscale, book: &mut Book, body: &[u8]) -> Result<Response, Re
     }
     let queue = news.queue.filter(|queue| !queue.is_empty()).map_or_else(|| only(book), Ok)?;
     if queue.len() > MAX_NAME || !queue.contains(':') {
-        return Err(Response::bad_request("queue must be called `group:filter`"));
+        let text = format!("queue must be called `group:filter`, of at most {MAX_NAME} bytes");
+        return Err(Response::bad_request(&text));
     }
     let saturated = news.saturated.unwrap_or_else(|| news.max.is_some_and(|max| news.instances >= max));
     if !book.on_said(&queue, Said { instances: news.instances, max: news.max, saturated }) {

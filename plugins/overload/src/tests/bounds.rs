@@ -18,6 +18,7 @@ pub(crate) fn report(id: u64, feeders: Vec<(u64, u32)>) -> QueueReport {
         name: format!("c{id}:t/{id}").into(),
         group: None,
         filter: format!("t/{id}").into(),
+        filters: Arc::new([format!("t/{id}").into()]),
         qos: 1,
         consumers: 1,
         reading: Reading { elapsed, depth: 1, arrived, ..Reading::default() },
@@ -142,7 +143,7 @@ fn silent_publishers_of_a_queue_that_holds_others_are_forgotten() {
 fn control_topics_are_no_queues_and_unknown_publishers_no_sources() {
     let mut world = World::new(OverloadConfig::default());
     let mut control = report(1, vec![(1, 1)]);
-    control.filter = "$tide/v1/rate".into();
+    control.filters = Arc::new(["$tide/v1/rate".into()]);
     world.tell(Moment::from_secs_f64(1.0), &[control, report(2, vec![(77, 5)])]);
     let (_, answer) = world.ask("queues", "");
     assert_eq!(answer.as_array().unwrap().len(), 1);

@@ -316,6 +316,7 @@ impl SimQueue {
             name: Arc::clone(&self.name),
             group: Some("workers".into()),
             filter: Arc::clone(&self.filter),
+            filters: Arc::new([Arc::clone(&self.filter)]),
             qos: 1,
             consumers: self.consumers,
             reading,
