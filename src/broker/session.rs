@@ -56,7 +56,7 @@ pub struct State {
     /// How many subscriptions of its own, not of groups, ask for each QoS.
     pub by_qos: [usize; 3],
     /// The filters of its own, once somebody has asked for them since they changed.
-    filters: Option<Arc<[Arc<str>]>>,
+    pub(super) filters: Option<Arc<[Arc<str>]>>,
 }
 
 /// Retained messages that a subscription is still owed.
