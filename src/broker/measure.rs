@@ -127,7 +127,7 @@ mod tests {
 
     use super::super::message::Message;
     use super::super::own::ENOUGH;
-    use super::super::queue::{Entry, HoldPolicy};
+    use super::super::queue::{Entry, HoldPolicy, Limits};
     use super::super::session::Session;
     use super::*;
     use crate::chain::Chain;
@@ -139,9 +139,10 @@ mod tests {
         let broker = Broker::start(Settings::default(), Chain::default()).unwrap();
         let session = Arc::new(Session::new(1, "c".into()));
         session.queue.connect(1);
+        let limits = Limits { measured: true, ..broker.limits.clone() };
         let (qos, retain) = (QoS::AtLeastOnce, false);
         let message = Arc::new(Message::new(1, &parts("billing/1", b"x", retain)));
-        session.queue.push(vec![Entry { message, extra: None, since: 1, qos, retain }], 1, &broker.limits);
+        session.queue.push(vec![Entry { message, extra: None, since: 1, qos, retain }], 1, &limits);
         let subscribe = |filter: &str, since| {
             let subscription = Arc::new(Subscription {
                 target: Target::Session(Arc::clone(&session)),
