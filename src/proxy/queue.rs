@@ -431,6 +431,19 @@ mod tests {
     const BOUNDS: Bounds =
         Bounds { limit: 0, window: 50, messages: 100, delay: 1_000, progress: 10_000, nodes: false };
 
+    #[test]
+    fn a_queue_knows_its_filters_and_is_called_after_the_first() {
+        let queue = Queue::new(1, "c".into(), None, BOUNDS, 1);
+        for filter in ["$SYS/#", "billing/#", "debug/#", "billing/#"] {
+            queue.subscribed(filter, QoS::AtLeastOnce, false);
+        }
+        let told = report(&queue, 1);
+        assert_eq!((&*told.name, told.filters.len()), ("client/c:billing/#", 3));
+        queue.unsubscribed("billing/#");
+        assert_eq!(&*report(&queue, 2).name, "client/c:debug/#");
+        assert_eq!(*report(&queue, 3).filters, ["$SYS/#".into(), "debug/#".into()]);
+    }
+
     fn report(queue: &Queue, now: Millis) -> QueueReport {
         queue.measure(moment(now)).unwrap()
     }

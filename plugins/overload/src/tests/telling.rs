@@ -101,6 +101,20 @@ fn a_thousand_hear_of_a_rise_and_of_the_end() {
     }
 }
 
+/// Too few messages to pay for a second announcement before the first one runs out: it is repeated all the same, or
+/// publishers would go back to their own rates.
+#[test]
+fn what_would_run_out_is_repeated_on_credit() {
+    let mut world = World::new(OverloadConfig::default());
+    world.host.subscribers = 1000;
+    let queue = world.queue(100.0);
+    world.devices("d", 10, 20.0, &[queue]);
+    world.run(590.0);
+    let told: Vec<_> = world.announced.iter().filter(|(_, topic, _)| topic == "$tide/v1/rate").collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[1].0 - told[0].0 < told[0].2["ttl_ms"].as_u64().unwrap(), "{told:?}");
+}
+
 /// Traffic ends while announcements are still to be paid for: nobody can be told, but who comes later reads what is true.
 #[test]
 fn newcomers_read_the_truth_whatever_it_costs() {
