@@ -28,6 +28,16 @@ struct State {
     listeners: Tree<Inbox>,
 }
 
+impl State {
+    fn retain(&mut self, name: &Arc<str>, payload: &Bytes) {
+        if payload.is_empty() {
+            self.retained.remove(name);
+        } else if self.retained.len() < MOST_RETAINED || self.retained.contains_key(name) {
+            self.retained.insert(Arc::clone(name), payload.clone());
+        }
+    }
+}
+
 impl Control {
     pub(super) fn new(prefix: &str) -> Self {
         Self { prefix: format!("{}/", prefix.trim_end_matches('/')), state: Mutex::default() }
@@ -47,16 +57,19 @@ impl Control {
     pub(super) fn publish(&self, name: &str, payload: &[u8], retain: bool) -> u64 {
         let (name, payload): (Arc<str>, _) = (name.into(), Bytes::copy_from_slice(payload));
         let mut state = self.state.lock();
-        if retain && payload.is_empty() {
-            state.retained.remove(&name);
-        } else if retain && (state.retained.len() < MOST_RETAINED || state.retained.contains_key(&name)) {
-            state.retained.insert(Arc::clone(&name), payload.clone());
+        if retain {
+            state.retain(&name, &payload);
         }
         let mut gone = 0;
         state.listeners.each_match(&name, |inbox| {
             gone += inbox.push(Note { topic: Arc::clone(&name), payload: payload.clone(), retain: false });
         });
         gone
+    }
+
+    /// Retains a message for those who subscribe later.
+    pub(super) fn retain(&self, name: &str, payload: &[u8]) {
+        self.state.lock().retain(&name.into(), &Bytes::copy_from_slice(payload));
     }
 
     /// How many clients would get a message now.
@@ -110,6 +123,12 @@ mod tests {
         let inbox = Arc::new(Inbox::new(1));
         control.subscribe("$tide/v1/rate/#", &inbox, true);
         control.publish("$tide/v1/rate", b"4", true);
+        // what is only retained is for those who come later
+        control.retain("$tide/v1/rate", b"5");
+        let late = Arc::new(Inbox::new(2));
+        control.subscribe("$tide/v1/rate", &late, true);
+        assert_eq!(late.take(Waker::noop(), true)[0].payload[0], b'5');
+        control.unsubscribe("$tide/v1/rate", &late);
         let seen: Vec<_> =
             inbox.take(Waker::noop(), true).into_iter().map(|note| (note.payload[0], note.retain)).collect();
         assert_eq!(seen, [(b'1', true), (b'2', true), (b'4', false)]);

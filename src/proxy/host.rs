@@ -16,6 +16,12 @@ impl Host for Proxy {
         }
     }
 
+    fn retain(&self, topic: &str, payload: &[u8]) {
+        if self.control.owns(topic) {
+            self.control.retain(topic, payload);
+        }
+    }
+
     fn subscribers(&self, topic: &str) -> usize {
         self.control.subscribers(topic)
     }

@@ -195,6 +195,9 @@ impl Sessions {
     pub(super) fn unsubscribe(&self, session: &Arc<Session>, path: &str) -> Option<Arc<Feed>> {
         let feed = session.state.lock().feeds.remove(path)?;
         self.drop_feed(path, &feed);
+        if feed.queue.group.is_none() {
+            feed.queue.unsubscribed(path);
+        }
         Some(feed)
     }
 

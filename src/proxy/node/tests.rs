@@ -80,6 +80,7 @@ impl Node {
             while *next <= now as f64 {
                 *next += 1e3 / rate;
                 self.queue.arrive(now, *number, QoS::AtLeastOnce, 1);
+                self.host.publishers[number].note_accepted();
                 sent += 1;
             }
         }

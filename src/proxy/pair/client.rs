@@ -292,6 +292,7 @@ impl Pair {
         match self.ask(publish, topic, added, now) {
             Verdict::Continue => {
                 self.proxy.stats.published.add(1);
+                self.publisher.note_accepted();
                 if self.proxy.measured {
                     self.note_arrival(topic, publish.qos, now);
                 }
