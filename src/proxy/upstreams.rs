@@ -266,7 +266,8 @@ impl Upstreams {
 
     /// Whether a client would be answered, as one that nobody knows: who is refused is answered, too.
     async fn try_out(&self, index: usize) -> Result<(), Failure> {
-        let (mut stream, input) = self.ask(index, &probe_connect(), Version::V311, None, PROBE_ANSWER).await?;
+        let (mut stream, input) =
+            self.ask(index, &probe_connect(), Version::V311, None, PROBE_ANSWER).await?;
         // The broker need not hear the goodbye: it sees the connection end.
         let _ = stream.write_all(&[0xE0, 0]).await;
         let _ = stream.flush().await;
