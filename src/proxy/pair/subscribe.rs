@@ -1,5 +1,7 @@
 //! SUBSCRIBE and UNSUBSCRIBE: what is answered here is taken out, and the answers are put together again.
 
+use std::collections::HashMap;
+
 use tidegate_plugin as plugin;
 use tidegate_plugin::{Refusal, Verdict};
 
@@ -11,32 +13,74 @@ use crate::broker::topic;
 use crate::proxy::frames::{self, binary, header, varint};
 use crate::wire::{Filter, QoS, ReasonCode, RetainHandling, Subscribe, Unsubscribe, Version, WireError};
 
-/// SUBSCRIBEs and UNSUBSCRIBEs of one client that may wait for the upstream's answer.
-const MOST_PENDING: usize = 256;
+/// Filters in SUBSCRIBEs of one client that may wait for the upstream's answer, and as many in UNSUBSCRIBEs. One packet
+/// may have more.
+const MOST_WAITING: usize = 10_000;
 /// Control topics that one client may subscribe to.
 const MOST_CONTROL: usize = 1_000;
 /// 0x9E: shared subscriptions are not supported, here for control topics.
 const NOT_SHARED: ReasonCode = ReasonCode(0x9E);
 
-/// A packet that the upstream has not answered: for each filter the code, if that is known already.
-pub(super) struct Pending {
-    codes: Vec<Option<ReasonCode>>,
-    /// The filters that the upstream has to answer for.
-    filters: Vec<Filter>,
+/// Packets of one kind that the upstream has not answered, by packet identifier.
+pub(super) struct Waiting<F> {
+    packets: HashMap<u16, Pending<F>>,
+    /// Filters in all of them, and those that the upstream has to answer for.
+    filters: usize,
+    open: usize,
 }
 
-impl Pending {
+/// A packet that the upstream has not answered: for each filter the code, if that is known already.
+pub(super) struct Pending<F> {
+    codes: Vec<Option<ReasonCode>>,
+    /// The filters that the upstream has to answer for.
+    filters: Vec<F>,
+}
+
+impl<F> Pending<F> {
     fn is_whole(&self) -> bool {
         self.codes.iter().all(Option::is_none)
+    }
+}
+
+// derived, it would ask for `F: Default`
+impl<F> Default for Waiting<F> {
+    fn default() -> Self {
+        Self { packets: HashMap::new(), filters: 0, open: 0 }
+    }
+}
+
+impl<F> Waiting<F> {
+    /// Whether a packet with so many filters is too much.
+    fn too_many(&self, filters: usize) -> bool {
+        self.filters > 0 && self.filters + filters > MOST_WAITING
+    }
+
+    fn insert(&mut self, id: u16, pending: Pending<F>) {
+        // a client may use an identifier twice, though it must not
+        self.remove(id);
+        self.filters += pending.codes.len();
+        self.open += pending.filters.len();
+        self.packets.insert(id, pending);
+    }
+
+    fn remove(&mut self, id: u16) -> Option<Pending<F>> {
+        let pending = self.packets.remove(&id)?;
+        self.filters -= pending.codes.len();
+        self.open -= pending.filters.len();
+        Some(pending)
     }
 }
 
 impl Pair {
     pub(super) fn subscribe(&mut self, subscribe: &Subscribe, body: &[u8], now: Millis) -> Next {
         let mut codes = Vec::with_capacity(subscribe.filters.len());
+        let mut open = self.subscribing.open;
         for filter in &subscribe.filters {
-            match self.subscribe_one(filter, now) {
-                Ok(code) => codes.push(code),
+            match self.subscribe_one(filter, open, now) {
+                Ok(code) => {
+                    open += usize::from(code.is_none());
+                    codes.push(code);
+                }
                 Err(refusal) => return Next::Refused(refusal),
             }
         }
@@ -44,7 +88,7 @@ impl Pair {
             self.encoder.suback(&mut self.client.output, subscribe.packet_id, &known);
             return KEPT;
         }
-        if self.subscribing.len() >= MOST_PENDING {
+        if self.subscribing.too_many(codes.len()) {
             return Next::Broken(TOO_MANY);
         }
         let open = subscribe.filters.iter().zip(&codes).filter(|(_, code)| code.is_none());
@@ -55,8 +99,14 @@ impl Pair {
         Next::Go(fate)
     }
 
-    /// The code for SUBACK if it is known here; `Err` when a plugin ends the connection.
-    fn subscribe_one(&mut self, filter: &Filter, now: Millis) -> Result<Option<ReasonCode>, Box<Refusal>> {
+    /// The code for SUBACK if it is known here; `Err` when a plugin ends the connection. The upstream is already asked for
+    /// so many other filters.
+    fn subscribe_one(
+        &mut self,
+        filter: &Filter,
+        open: usize,
+        now: Millis,
+    ) -> Result<Option<ReasonCode>, Box<Refusal>> {
         let Some((group, plain)) = topic::parse_subscription(&filter.path) else {
             let code = ReasonCode::TOPIC_FILTER_INVALID;
             self.note_refusal(Asked::Subscribe, GATEWAY, &filter.path, code.0, now);
@@ -67,6 +117,11 @@ impl Pair {
             Verdict::Continue if self.proxy.control.owns(plain) => {
                 return Ok(Some(self.subscribe_control(filter, group, plain)));
             }
+            Verdict::Continue if self.has_too_many(&filter.path, open) => {
+                let code = ReasonCode::QUOTA_EXCEEDED;
+                self.note_refusal(Asked::Subscribe, GATEWAY, &filter.path, code.0, now);
+                return Ok(Some(code));
+            }
             Verdict::Continue => return Ok(None),
             Verdict::Refuse(refusal) => (refusal.code, None),
             Verdict::Close(refusal) => (refusal.code, Some(Box::new(refusal))),
@@ -74,6 +129,14 @@ impl Pair {
         };
         self.note_refusal(Asked::Subscribe, self.hooks.decided_by(), &filter.path, code, now);
         close.map_or(Ok(Some(ReasonCode(code))), Err)
+    }
+
+    /// Whether another subscription would be one too many, as in the broker.
+    fn has_too_many(&self, path: &str, open: usize) -> bool {
+        let maximum = self.proxy.settings.session.max_subscriptions;
+        let Some(consumer) = &self.consumer else { return open >= maximum };
+        let state = consumer.session.state.lock();
+        state.feeds.len() + open >= maximum && !state.feeds.contains_key(path)
     }
 
     /// Control topics are delivered with QoS 0.
@@ -105,11 +168,11 @@ impl Pair {
             self.encoder.unsuback(&mut self.client.output, unsubscribe.packet_id, &known);
             return KEPT;
         }
-        if self.unsubscribing.len() >= MOST_PENDING {
+        if self.unsubscribing.too_many(codes.len()) {
             return Next::Broken(TOO_MANY);
         }
         let open = unsubscribe.filters.iter().zip(&codes).filter(|(_, code)| code.is_none());
-        let filters = open.map(|(path, _)| ended(path)).collect();
+        let filters = open.map(|(path, _)| path.as_str().into()).collect();
         let pending = Pending { codes, filters };
         let fate = self.ask_for_the_rest(0xA2, body, 0, &pending);
         self.unsubscribing.insert(unsubscribe.packet_id, pending);
@@ -117,7 +180,7 @@ impl Pair {
     }
 
     /// What goes to the upstream when some codes are known.
-    fn ask_for_the_rest(&mut self, first: u8, body: &[u8], options: usize, pending: &Pending) -> Fate {
+    fn ask_for_the_rest<F>(&mut self, first: u8, body: &[u8], options: usize, pending: &Pending<F>) -> Fate {
         if pending.is_whole() {
             return Fate::Pass;
         }
@@ -137,7 +200,7 @@ impl Pair {
     pub(super) fn suback(&mut self, body: &[u8], now: Millis) -> Result<Fate, &'static str> {
         let id = frames::packet_id(body)?;
         let start = frames::codes(self.encoder.version, body)?;
-        let Some(pending) = self.subscribing.remove(&id) else { return Ok(Fate::Pass) };
+        let Some(pending) = self.subscribing.remove(id) else { return Ok(Fate::Pass) };
         for (filter, code) in pending.filters.iter().zip(&body[start..]) {
             if let Some(qos) = QoS::from_bits(*code) {
                 self.subscribed(&Filter { qos, ..filter.clone() }, now);
@@ -156,25 +219,14 @@ impl Pair {
     pub(super) fn unsuback(&mut self, body: &[u8], now: Millis) -> Result<Fate, &'static str> {
         let id = frames::packet_id(body)?;
         let start = frames::codes(self.encoder.version, body)?;
-        let Some(pending) = self.unsubscribing.remove(&id) else { return Ok(Fate::Pass) };
-        for filter in &pending.filters {
-            self.unsubscribed(&filter.path, now);
+        let Some(pending) = self.unsubscribing.remove(id) else { return Ok(Fate::Pass) };
+        for path in &pending.filters {
+            self.unsubscribed(path, now);
         }
         if self.encoder.version == Version::V311 || pending.is_whole() {
             return Ok(Fate::Pass);
         }
         Ok(Fate::Replace(merged(frames::UNSUBACK << 4, self.encoder.version, body, start, &pending.codes)))
-    }
-}
-
-/// A subscription that ends: only its path matters.
-fn ended(path: &str) -> Filter {
-    Filter {
-        path: path.to_owned(),
-        qos: QoS::AtMostOnce,
-        no_local: false,
-        retain_as_published: false,
-        retain_handling: RetainHandling::Never,
     }
 }
 

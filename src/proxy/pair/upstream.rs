@@ -130,6 +130,7 @@ impl Pair {
         if let Some(seconds) = answer.server_keep_alive {
             self.keep_alive = u64::from(seconds) * 1000;
         }
+        self.largest = answer.maximum_packet_size.unwrap_or(u32::MAX);
         let settings = &self.proxy.settings.session;
         self.alias_maximum = answer.topic_alias_maximum.min(settings.topic_alias_maximum);
         if self.encoder.version == Version::V311 {
@@ -209,6 +210,7 @@ impl Pair {
     /// The upstream closed the connection without a word.
     pub(super) fn lose_upstream(&mut self, now: Millis) {
         if matches!(self.ending, Ending::ClientLeft(_)) {
+            self.give_up_waiting(now);
             self.ending = Ending::Over;
             return;
         }
