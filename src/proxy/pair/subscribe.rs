@@ -13,9 +13,11 @@ use crate::broker::topic;
 use crate::proxy::frames::{self, binary, header, varint};
 use crate::wire::{Filter, QoS, ReasonCode, RetainHandling, Subscribe, Unsubscribe, Version, WireError};
 
-/// Filters in SUBSCRIBEs of one client that may wait for the upstream's answer, and as many in UNSUBSCRIBEs. One packet
-/// may have more.
-const MOST_WAITING: usize = 10_000;
+/// What SUBSCRIBEs of one client that wait for the upstream's answer may weigh, and as much for UNSUBSCRIBEs, in bytes. One
+/// packet alone may weigh more.
+const MOST_WAITING: usize = 4 * 1024 * 1024;
+/// What a filter weighs beside its own bytes.
+const FILTER: usize = 32;
 /// Control topics that one client may subscribe to.
 const MOST_CONTROL: usize = 1_000;
 /// 0x9E: shared subscriptions are not supported, here for control topics.
@@ -24,9 +26,10 @@ const NOT_SHARED: ReasonCode = ReasonCode(0x9E);
 /// Packets of one kind that the upstream has not answered, by packet identifier.
 pub(super) struct Waiting<F> {
     packets: HashMap<u16, Pending<F>>,
-    /// Filters in all of them, and those that the upstream has to answer for.
-    filters: usize,
-    open: usize,
+    /// The bytes that they weigh.
+    weight: usize,
+    /// Subscriptions that they may add.
+    new: usize,
 }
 
 /// A packet that the upstream has not answered: for each filter the code, if that is known already.
@@ -34,6 +37,8 @@ pub(super) struct Pending<F> {
     codes: Vec<Option<ReasonCode>>,
     /// The filters that the upstream has to answer for.
     filters: Vec<F>,
+    new: usize,
+    weight: usize,
 }
 
 impl<F> Pending<F> {
@@ -45,28 +50,28 @@ impl<F> Pending<F> {
 // derived, it would ask for `F: Default`
 impl<F> Default for Waiting<F> {
     fn default() -> Self {
-        Self { packets: HashMap::new(), filters: 0, open: 0 }
+        Self { packets: HashMap::new(), weight: 0, new: 0 }
     }
 }
 
 impl<F> Waiting<F> {
-    /// Whether a packet with so many filters is too much.
-    fn too_many(&self, filters: usize) -> bool {
-        self.filters > 0 && self.filters + filters > MOST_WAITING
+    /// Whether a packet of this weight is too much.
+    fn too_many(&self, weight: usize) -> bool {
+        self.weight > 0 && self.weight + weight > MOST_WAITING
     }
 
     fn insert(&mut self, id: u16, pending: Pending<F>) {
         // a client may use an identifier twice, though it must not
         self.remove(id);
-        self.filters += pending.codes.len();
-        self.open += pending.filters.len();
+        self.weight += pending.weight;
+        self.new += pending.new;
         self.packets.insert(id, pending);
     }
 
     fn remove(&mut self, id: u16) -> Option<Pending<F>> {
         let pending = self.packets.remove(&id)?;
-        self.filters -= pending.codes.len();
-        self.open -= pending.filters.len();
+        self.weight -= pending.weight;
+        self.new -= pending.new;
         Some(pending)
     }
 }
@@ -74,11 +79,11 @@ impl<F> Waiting<F> {
 impl Pair {
     pub(super) fn subscribe(&mut self, subscribe: &Subscribe, body: &[u8], now: Millis) -> Next {
         let mut codes = Vec::with_capacity(subscribe.filters.len());
-        let mut open = self.subscribing.open;
+        let mut new = 0;
         for filter in &subscribe.filters {
-            match self.subscribe_one(filter, open, now) {
+            match self.subscribe_one(filter, new, now) {
                 Ok(code) => {
-                    open += usize::from(code.is_none());
+                    new += usize::from(code.is_none() && !self.is_subscribed(&filter.path));
                     codes.push(code);
                 }
                 Err(refusal) => return Next::Refused(refusal),
@@ -88,23 +93,24 @@ impl Pair {
             self.encoder.suback(&mut self.client.output, subscribe.packet_id, &known);
             return KEPT;
         }
-        if self.subscribing.too_many(codes.len()) {
+        let weight = body.len() + codes.len() * FILTER;
+        if self.subscribing.too_many(weight) {
             return Next::Broken(TOO_MANY);
         }
         let open = subscribe.filters.iter().zip(&codes).filter(|(_, code)| code.is_none());
         let filters = open.map(|(filter, _)| filter.clone()).collect();
-        let pending = Pending { codes, filters };
+        let pending = Pending { codes, filters, new, weight };
         let fate = self.ask_for_the_rest(0x82, body, 1, &pending);
         self.subscribing.insert(subscribe.packet_id, pending);
         Next::Go(fate)
     }
 
-    /// The code for SUBACK if it is known here; `Err` when a plugin ends the connection. The upstream is already asked for
-    /// so many other filters.
+    /// The code for SUBACK if it is known here; `Err` when a plugin ends the connection. The same packet
+    /// adds so many subscriptions already.
     fn subscribe_one(
         &mut self,
         filter: &Filter,
-        open: usize,
+        new: usize,
         now: Millis,
     ) -> Result<Option<ReasonCode>, Box<Refusal>> {
         let Some((group, plain)) = topic::parse_subscription(&filter.path) else {
@@ -117,7 +123,7 @@ impl Pair {
             Verdict::Continue if self.proxy.control.owns(plain) => {
                 return Ok(Some(self.subscribe_control(filter, group, plain)));
             }
-            Verdict::Continue if self.has_too_many(&filter.path, open) => {
+            Verdict::Continue if self.has_too_many(&filter.path, new) => {
                 let code = ReasonCode::QUOTA_EXCEEDED;
                 self.note_refusal(Asked::Subscribe, GATEWAY, &filter.path, code.0, now);
                 return Ok(Some(code));
@@ -131,12 +137,16 @@ impl Pair {
         close.map_or(Ok(Some(ReasonCode(code))), Err)
     }
 
-    /// Whether another subscription would be one too many, as in the broker.
-    fn has_too_many(&self, path: &str, open: usize) -> bool {
-        let maximum = self.proxy.settings.session.max_subscriptions;
-        let Some(consumer) = &self.consumer else { return open >= maximum };
-        let state = consumer.session.state.lock();
-        state.feeds.len() + open >= maximum && !state.feeds.contains_key(path)
+    /// Whether another subscription would be one too many, as in the broker; so many are being added already.
+    fn has_too_many(&self, path: &str, new: usize) -> bool {
+        let known = self.consumer.as_ref().map_or(0, |consumer| consumer.session.state.lock().feeds.len());
+        known + self.subscribing.new + new >= self.proxy.settings.session.max_subscriptions
+            && !self.is_subscribed(path)
+    }
+
+    fn is_subscribed(&self, path: &str) -> bool {
+        let session = self.consumer.as_ref().map(|consumer| &consumer.session);
+        session.is_some_and(|session| session.state.lock().feeds.contains_key(path))
     }
 
     /// Control topics are delivered with QoS 0.
@@ -168,12 +178,13 @@ impl Pair {
             self.encoder.unsuback(&mut self.client.output, unsubscribe.packet_id, &known);
             return KEPT;
         }
-        if self.unsubscribing.too_many(codes.len()) {
+        let weight = body.len() + codes.len() * FILTER;
+        if self.unsubscribing.too_many(weight) {
             return Next::Broken(TOO_MANY);
         }
         let open = unsubscribe.filters.iter().zip(&codes).filter(|(_, code)| code.is_none());
         let filters = open.map(|(path, _)| path.as_str().into()).collect();
-        let pending = Pending { codes, filters };
+        let pending = Pending { codes, filters, new: 0, weight };
         let fate = self.ask_for_the_rest(0xA2, body, 0, &pending);
         self.unsubscribing.insert(unsubscribe.packet_id, pending);
         Next::Go(fate)

@@ -242,6 +242,10 @@ impl Pair {
             return self.finish(now);
         }
         match self.proxy.upstreams.health(self.address, loss) {
+            Health::Works if !self.upstream.input.is_empty() => {
+                let text = Some("the broker broke off in the middle of a packet");
+                self.close(ReasonCode::SERVER_BUSY, text, now);
+            }
             Health::Works => self.finish(now),
             Health::Gone => {
                 let text = Some("the broker behind the gateway is lost");
