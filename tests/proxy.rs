@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use common::PATIENCE;
-use common::client::Client;
+use common::client::{Client, End};
 use common::decode::Packet;
 use common::packet::*;
 use common::property::*;
@@ -105,11 +105,20 @@ fn nothing_follows_a_disconnect() {
     let server = proxy("last", &[("plugins", r#"["access","check"]"#)]);
     let mut client = server.connect(&Connect::v5("asker"));
     client.subscribe("$tide/v1/update/asker", 0);
+    client.subscribe("big", 0);
+    // more than its socket takes, so that the end of what it is sent waits
+    let mut publisher = server.client(Version::V311);
+    (0..200).for_each(|_| publisher.send(&Publish::new("big", vec![b'x'; 100_000])));
+    publisher.ping();
     // answered at once, and what is behind it ends the connection
     let mut bytes = Publish::new("$tide/v1/check/asker", "nonsense").encode(Version::V5);
     bytes.extend([0x36, 3, 0, 1, b't']);
     client.send(&bytes);
-    client.expect_closed(&[0x81]);
+    log_says(&server, "closed for a protocol error");
+    while let Packet::Publish(publish) = client.recv_within(PATIENCE).expect("DISCONNECT") {
+        assert_eq!(publish.topic, "big");
+    }
+    assert_eq!(client.recv_within(PATIENCE), Err(End::Closed));
 }
 
 /// The number of a message, before the properties of its publisher.
