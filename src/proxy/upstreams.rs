@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::counts::{Counts, Lines};
 use super::dial::{DialError, Dialer};
-use super::frames;
+use super::frames::{self, Nonsense};
 use crate::broker::clock::{Clock, Millis};
 use crate::config::ProxySettings;
 use crate::listen::Stream;
@@ -95,7 +95,7 @@ enum Failure {
     Closed,
     /// It is no MQTT broker.
     #[error("its answer to CONNECT is not MQTT: {0}")]
-    Nonsense(&'static str),
+    Nonsense(#[from] Nonsense),
     /// It says itself that it lets nobody in.
     #[error("it says that it is not available")]
     Unavailable,
@@ -266,7 +266,8 @@ impl Upstreams {
 
     /// Whether a client would be answered, as one that nobody knows: who is refused is answered, too.
     async fn try_out(&self, index: usize) -> Result<(), Failure> {
-        let (mut stream, input) = self.ask(index, &probe_connect(), Version::V311, None, PROBE_ANSWER).await?;
+        let (mut stream, input) =
+            self.ask(index, &probe_connect(), Version::V311, None, PROBE_ANSWER).await?;
         // The broker need not hear the goodbye: it sees the connection end.
         let _ = stream.write_all(&[0xE0, 0]).await;
         let _ = stream.flush().await;
@@ -300,9 +301,9 @@ impl Upstreams {
                 Ok(Some(found)) if matches!(found.first >> 4, frames::CONNACK | frames::AUTH) => {
                     return Ok((stream, input));
                 }
-                Ok(Some(_)) => return Err(Failure::Nonsense("its first packet is not CONNACK")),
+                Ok(Some(_)) => return Err(Nonsense::NotConnack.into()),
                 Ok(None) => {}
-                Err(what) => return Err(Failure::Nonsense(what)),
+                Err(what) => return Err(what.into()),
             }
             match stream.read(&mut chunk).await {
                 Ok(0) | Err(_) => return Err(Failure::Closed),

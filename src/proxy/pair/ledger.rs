@@ -45,14 +45,7 @@ impl Pair {
                 matches.clear();
                 *known_age = age;
             }
-            if let Some(found) = matches.get(topic) {
-                return Arc::clone(found);
-            }
-            let found: Feeds = sessions.matching(topic).into();
-            if topic.len() <= LONGEST_KEPT {
-                matches.insert(topic.into(), Arc::clone(&found));
-            }
-            found
+            remember(matches, topic, || sessions.matching(topic).into())
         })
     }
 
@@ -219,5 +212,36 @@ impl Pair {
         let session = &consumer.session;
         session.state.lock().control = std::mem::take(&mut self.control);
         self.proxy.sessions.detach(session, self.inbox.number, self.session_expiry, now);
+    }
+}
+
+/// What is known of a topic, or else is found, and kept unless the topic is long.
+fn remember(matches: &mut Matches, topic: &str, find: impl FnOnce() -> Feeds) -> Feeds {
+    if let Some(known) = matches.get(topic) {
+        return Arc::clone(known);
+    }
+    let found = find();
+    if topic.len() <= LONGEST_KEPT {
+        matches.insert(topic.into(), Arc::clone(&found));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_topics_are_not_kept() {
+        let (mut matches, mut asked) = (Matches::new(), 0);
+        for (topic, times) in [("x".repeat(LONGEST_KEPT), 1), ("x".repeat(LONGEST_KEPT + 1), 3)] {
+            for _ in 0..2 {
+                remember(&mut matches, &topic, || {
+                    asked += 1;
+                    Arc::new([])
+                });
+            }
+            assert_eq!((asked, matches.len()), (times, 1));
+        }
     }
 }

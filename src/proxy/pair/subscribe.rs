@@ -10,7 +10,7 @@ use super::{Fate, Pair};
 use crate::broker::clock::Millis;
 use crate::broker::refusals::{Asked, GATEWAY};
 use crate::broker::topic;
-use crate::proxy::frames::{self, binary, header, varint};
+use crate::proxy::frames::{self, Nonsense, binary, header, varint};
 use crate::wire::{Filter, QoS, ReasonCode, RetainHandling, Subscribe, Unsubscribe, Version, WireError};
 
 /// What SUBSCRIBEs of one client that wait for the upstream's answer may weigh, and as much for UNSUBSCRIBEs, in bytes. One
@@ -208,7 +208,7 @@ impl Pair {
     }
 
     /// Puts our codes into the upstream's SUBACK.
-    pub(super) fn suback(&mut self, body: &[u8], now: Millis) -> Result<Fate, &'static str> {
+    pub(super) fn suback(&mut self, body: &[u8], now: Millis) -> Result<Fate, Nonsense> {
         let id = frames::packet_id(body)?;
         let start = frames::codes(self.encoder.version, body)?;
         let Some(pending) = self.subscribing.remove(id) else { return Ok(Fate::Pass) };
@@ -227,7 +227,7 @@ impl Pair {
     }
 
     /// Puts our codes into the upstream's UNSUBACK.
-    pub(super) fn unsuback(&mut self, body: &[u8], now: Millis) -> Result<Fate, &'static str> {
+    pub(super) fn unsuback(&mut self, body: &[u8], now: Millis) -> Result<Fate, Nonsense> {
         let id = frames::packet_id(body)?;
         let start = frames::codes(self.encoder.version, body)?;
         let Some(pending) = self.unsubscribing.remove(id) else { return Ok(Fate::Pass) };
