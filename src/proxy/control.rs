@@ -62,7 +62,7 @@ impl Control {
         }
         let mut gone = 0;
         state.listeners.each_match(&name, |inbox| {
-            gone += inbox.push(Note { topic: Arc::clone(&name), payload: payload.clone(), retain: false });
+            gone += inbox.push(note(&name, &payload, false));
         });
         gone
     }
@@ -70,6 +70,24 @@ impl Control {
     /// Retains a message for those who subscribe later.
     pub(super) fn retain(&self, name: &str, payload: &[u8]) {
         self.state.lock().retain(&name.into(), &Bytes::copy_from_slice(payload));
+    }
+
+    /// Publishes an answer with these properties, as [`Control::publish`] does; none when nobody it is for has room.
+    pub(super) fn respond(&self, name: &str, payload: &[u8], properties: Vec<u8>) -> Option<u64> {
+        let (topic, payload): (Arc<str>, _) = (name.into(), Bytes::copy_from_slice(payload));
+        let note = Note { properties: properties.into(), ..note(&topic, &payload, false) };
+        let state = self.state.lock();
+        let (mut asked, mut room) = (false, false);
+        state.listeners.each_match(name, |inbox| {
+            asked = true;
+            room |= inbox.has_room();
+        });
+        if asked && !room {
+            return None;
+        }
+        let mut gone = 0;
+        state.listeners.each_match(name, |inbox| gone += inbox.push(note.clone()));
+        Some(gone)
     }
 
     /// How many clients would get a message now.
@@ -91,7 +109,7 @@ impl Control {
             state.retained.range::<str, _>((std::ops::Bound::Included(prefix), std::ops::Bound::Unbounded));
         for (name, payload) in below.take_while(|(name, _)| name.starts_with(prefix)) {
             if topic::matches(filter, name) {
-                inbox.push(Note { topic: Arc::clone(name), payload: payload.clone(), retain: true });
+                inbox.push(note(name, payload, true));
             }
         }
     }
@@ -106,6 +124,10 @@ impl Control {
         let state = self.state.lock();
         (state.retained.len(), state.retained.values().map(Bytes::len).sum())
     }
+}
+
+fn note(topic: &Arc<str>, payload: &Bytes, retain: bool) -> Note {
+    Note { topic: Arc::clone(topic), payload: payload.clone(), properties: Bytes::new(), retain }
 }
 
 #[cfg(test)]
@@ -148,5 +170,20 @@ mod tests {
         }
         assert_eq!(control.asker("fleet/tide/check/a"), Some("a"));
         assert_eq!(control.asker("$tide/v1/check/a"), None);
+    }
+
+    #[test]
+    fn an_answer_waits_for_room() {
+        let control = Control::new("$tide/v1");
+        assert_eq!(control.respond("$tide/v1/update/a", b"x", vec![]), Some(0), "nobody is there");
+        let inbox = Arc::new(Inbox::new(1));
+        control.subscribe("$tide/v1/update/a", &inbox, false);
+        let payload = vec![b'x'; 100_000];
+        assert_eq!(control.respond("$tide/v1/update/a", &payload, vec![9, 0, 1, 7]), Some(0));
+        assert_eq!(control.respond("$tide/v1/update/a", &payload, vec![]), Some(0));
+        assert_eq!(control.respond("$tide/v1/update/a", &payload, vec![]), None);
+        let seen = inbox.take(Waker::noop(), true);
+        assert_eq!((seen.len(), &*seen[0].properties), (2, &[9, 0, 1, 7][..]));
+        assert_eq!(control.respond("$tide/v1/update/a", &payload, vec![]), Some(0));
     }
 }

@@ -17,6 +17,8 @@ const MOST: usize = 256 * 1024;
 pub(super) struct Note {
     pub(super) topic: Arc<str>,
     pub(super) payload: Bytes,
+    /// Properties for MQTT 5 clients, encoded.
+    pub(super) properties: Bytes,
     pub(super) retain: bool,
 }
 
@@ -58,6 +60,11 @@ impl Inbox {
         gone
     }
 
+    /// Whether so little waits that a message more need not cost an old one.
+    pub(super) fn has_room(&self) -> bool {
+        self.state.lock().bytes < MOST / 2
+    }
+
     /// Wakes the connection.
     pub(super) fn nudge(&self) {
         let waker = self.state.lock().waker.take();
@@ -80,7 +87,7 @@ impl Inbox {
 
 impl Note {
     fn size(&self) -> usize {
-        self.topic.len() + self.payload.len() + 64
+        self.topic.len() + self.payload.len() + self.properties.len() + 96
     }
 }
 

@@ -130,6 +130,8 @@ pub(super) struct Feed {
     pub(super) qos: QoS,
     /// The connection that does not want its own messages.
     pub(super) not_from: Option<u64>,
+    /// The consumer gets the retain flag as it was published, so that it does not tell what was stored.
+    pub(super) as_published: bool,
 }
 
 impl Queue {

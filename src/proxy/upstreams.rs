@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::counts::{Counts, Lines};
 use super::dial::{DialError, Dialer};
-use super::frames;
+use super::frames::{self, Nonsense};
 use crate::broker::clock::{Clock, Millis};
 use crate::config::ProxySettings;
 use crate::listen::Stream;
@@ -95,7 +95,7 @@ enum Failure {
     Closed,
     /// It is no MQTT broker.
     #[error("its answer to CONNECT is not MQTT: {0}")]
-    Nonsense(&'static str),
+    Nonsense(#[from] Nonsense),
     /// It says itself that it lets nobody in.
     #[error("it says that it is not available")]
     Unavailable,
@@ -301,9 +301,9 @@ impl Upstreams {
                 Ok(Some(found)) if matches!(found.first >> 4, frames::CONNACK | frames::AUTH) => {
                     return Ok((stream, input));
                 }
-                Ok(Some(_)) => return Err(Failure::Nonsense("its first packet is not CONNACK")),
+                Ok(Some(_)) => return Err(Nonsense::NotConnack.into()),
                 Ok(None) => {}
-                Err(what) => return Err(Failure::Nonsense(what)),
+                Err(what) => return Err(what.into()),
             }
             match stream.read(&mut chunk).await {
                 Ok(0) | Err(_) => return Err(Failure::Closed),
