@@ -42,11 +42,19 @@ pub struct Update {
     pub retained: bool,
 }
 
+impl Update {
+    /// The bytes that it takes while it waits, about.
+    pub(super) fn size(&self) -> usize {
+        size_of::<Self>() + self.topic.len() + self.payload.len()
+    }
+}
+
 /// Receives updates as they come and asks for those that went missing.
 ///
 /// Updates come in the order of their topic, each once. It is also a [`Stream`]. An update is acknowledged when the
 /// program takes it, so that a program that can't keep up is seen by the gateway, and publishers are told.
 #[derive(Debug)]
+#[must_use = "a subscriber that is dropped is disconnected"]
 pub struct Subscriber {
     pub(super) shared: Arc<Shared>,
     pub(super) updates: mpsc::UnboundedReceiver<Queued>,
@@ -82,7 +90,7 @@ impl Subscriber {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Update>> {
         let queued = std::task::ready!(self.updates.poll_recv(context));
         Poll::Ready(queued.map(|Queued { update, token }| {
-            self.shared.take(update.payload.len());
+            self.shared.take(update.size());
             if let Some(token) = token {
                 // Fails only when the driver is gone, and the connection with it.
                 let _ = self.taken.send(token);
