@@ -186,9 +186,10 @@ impl SubscriberBuilder {
             topics,
             clock,
         };
+        let status = link.status();
         let driver = Driver::new(shared.clone(), link, parts);
         let task = runtime.spawn(driver.run(takings, closing));
-        Ok(Subscriber { shared, updates, taken, close, task })
+        Ok(Subscriber { shared, status, updates, taken, close, task })
     }
 
     fn validate(&self) -> Result<(), Error> {

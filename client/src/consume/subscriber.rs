@@ -6,13 +6,14 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_core::Stream;
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::builder::SubscriberBuilder;
 use super::driver::{Queued, Shared};
 use super::stats::SubscriberStats;
-use crate::net::Connection;
+use crate::net::{Connection, Status};
 
 /// How an update got here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +58,7 @@ impl Update {
 #[must_use = "a subscriber that is dropped is disconnected"]
 pub struct Subscriber {
     pub(super) shared: Arc<Shared>,
+    pub(super) status: Arc<Mutex<Status>>,
     pub(super) updates: mpsc::UnboundedReceiver<Queued>,
     pub(super) taken: mpsc::UnboundedSender<u64>,
     pub(super) close: mpsc::Sender<oneshot::Sender<()>>,
@@ -77,6 +79,16 @@ impl Subscriber {
     /// What it saw, and how it asks.
     pub fn stats(&self) -> SubscriberStats {
         *self.shared.stats.lock()
+    }
+
+    /// Whether it is connected now.
+    pub fn is_connected(&self) -> bool {
+        self.status.lock().connected
+    }
+
+    /// Why the last connection ended, or could not be made; for people, not for programs.
+    pub fn last_error(&self) -> Option<String> {
+        self.status.lock().error.clone()
     }
 
     /// Says goodbye to the broker.

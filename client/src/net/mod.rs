@@ -15,7 +15,7 @@ pub use connection::{Connection, Qos, Version};
 pub use reconnect::Reconnect;
 pub use tls::Tls;
 
-pub(crate) use link::Link;
+pub(crate) use link::{Link, Status};
 pub(crate) use wire::{RECEIVE_MAXIMUM, Requests, Wanted};
 
 use bytes::Bytes;
