@@ -54,8 +54,18 @@ impl Control {
         }
         let mut gone = 0;
         state.listeners.each_match(&name, |inbox| {
-            gone += inbox.push(Note { topic: Arc::clone(&name), payload: payload.clone(), retain: false });
+            let (topic, payload) = (Arc::clone(&name), payload.clone());
+            gone += inbox.push(Note { topic, payload, properties: Bytes::new(), retain: false });
         });
+        gone
+    }
+
+    /// Publishes an answer with properties; how many messages had to go because a client does not take them.
+    pub(super) fn respond(&self, name: &str, payload: &[u8], properties: Vec<u8>) -> u64 {
+        let (topic, properties): (Arc<str>, _) = (name.into(), Bytes::from(properties));
+        let note = Note { topic, payload: Bytes::copy_from_slice(payload), properties, retain: false };
+        let mut gone = 0;
+        self.state.lock().listeners.each_match(name, |inbox| gone += inbox.push(note.clone()));
         gone
     }
 
@@ -78,7 +88,8 @@ impl Control {
             state.retained.range::<str, _>((std::ops::Bound::Included(prefix), std::ops::Bound::Unbounded));
         for (name, payload) in below.take_while(|(name, _)| name.starts_with(prefix)) {
             if topic::matches(filter, name) {
-                inbox.push(Note { topic: Arc::clone(name), payload: payload.clone(), retain: true });
+                let (topic, payload) = (Arc::clone(name), payload.clone());
+                inbox.push(Note { topic, payload, properties: Bytes::new(), retain: true });
             }
         }
     }
@@ -117,6 +128,16 @@ mod tests {
         control.publish("$tide/v1/rate", b"", true);
         assert!(inbox.take(Waker::noop(), true).is_empty());
         assert_eq!((control.levels().0, control.subscribers("$tide/v1/rate")), (2, 0));
+    }
+
+    #[test]
+    fn an_answer_carries_its_properties_and_stays_whatever_its_size() {
+        let (control, inbox) = (Control::new("$tide/v1"), Arc::new(Inbox::new(1)));
+        control.subscribe("$tide/v1/update/c", &inbox, true);
+        assert_eq!(control.respond("$tide/v1/update/c", b"small", vec![9]), 0);
+        assert_eq!(control.respond("$tide/v1/update/c", &[0; 1_000_000], vec![7]), 1, "the older one goes");
+        let seen: Vec<_> = inbox.take(Waker::noop(), true).into_iter().map(|note| note.properties).collect();
+        assert_eq!(seen, [Bytes::from_static(&[7])]);
     }
 
     #[test]

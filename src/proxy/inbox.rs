@@ -17,6 +17,8 @@ const MOST: usize = 256 * 1024;
 pub(super) struct Note {
     pub(super) topic: Arc<str>,
     pub(super) payload: Bytes,
+    /// As they are sent to MQTT 5 clients.
+    pub(super) properties: Bytes,
     pub(super) retain: bool,
 }
 
@@ -46,7 +48,9 @@ impl Inbox {
         state.bytes += note.size();
         state.notes.push_back(note);
         let mut gone = 0;
+        // The newest stays, whatever its size: an answer that never came would be asked for again and again.
         while state.bytes > MOST
+            && state.notes.len() > 1
             && let Some(old) = state.notes.pop_front()
         {
             state.bytes -= old.size();
@@ -80,7 +84,7 @@ impl Inbox {
 
 impl Note {
     fn size(&self) -> usize {
-        self.topic.len() + self.payload.len() + 64
+        self.topic.len() + self.payload.len() + self.properties.len() + 64
     }
 }
 

@@ -283,7 +283,7 @@ impl Pair {
                 topic_alias: None,
                 message_expiry: None,
                 subscription_ids: &[],
-                properties: &[],
+                properties: &note.properties,
                 payload: &note.payload,
             };
             if self.encoder.publish(&mut self.client.output, &publish) {
