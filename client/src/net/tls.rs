@@ -109,6 +109,7 @@ fn wrong(error: impl fmt::Display) -> Error {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -116,5 +117,17 @@ mod tests {
         assert!(matches!(Tls::authorities("nonsense").config(), Err(Error::Tls(_))));
         assert!(matches!(Tls::system().identity("a", "b").config(), Err(Error::Tls(_))));
         assert!(!format!("{:?}", Tls::system().identity("a", "secret")).contains("secret"));
+    }
+
+    /// Whoever is not trusted is not shown our certificate, but must show a good one.
+    #[test]
+    fn strangers_do_not_see_our_certificate() {
+        let made = rcgen::generate_simple_self_signed(vec!["c".into()]).unwrap();
+        let (chain, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        let tls = Tls::authorities(chain.clone());
+        assert!(!tls.configs().unwrap().has_identity());
+        let configs = tls.identity(chain, key).configs().unwrap();
+        let shows = |config: &ClientConfig| config.client_auth_cert_resolver.has_certs();
+        assert!(configs.has_identity() && shows(&configs.own) && !shows(&configs.bare));
     }
 }

@@ -112,3 +112,20 @@ pub(super) fn received(receipt: Receipt) -> Publish {
 pub(super) fn filter(wanted: &Wanted) -> SubscribeFilter {
     SubscribeFilter::new(wanted.filter.clone(), qos(wanted.qos))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// MQTT 3.1.1 knows no time for a session, but that there is none.
+    #[test]
+    fn no_session_is_a_clean_one() {
+        for (seconds, clean) in [(0, true), (3_600, false)] {
+            let connection = Connection::new("mqtt://localhost", "c").unwrap();
+            let connection = connection.session(Duration::from_secs(seconds));
+            let wire = Wire4::open(&connection, &connection.address, Transport::Tcp, None);
+            assert_eq!(wire.events.mqtt_options.clean_session(), clean);
+        }
+    }
+}
