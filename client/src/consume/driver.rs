@@ -158,6 +158,7 @@ impl Driver {
         loop {
             match checks.step(now, known, start, &mut self.random) {
                 Ask::Now(id) => {
+                    self.parts.tracker.asks(now);
                     let part = self.round.part(self.parts.tracker.known().as_deref());
                     self.purpose = match start {
                         true => Purpose::Start { last: self.round.is_last() },

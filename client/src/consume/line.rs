@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tidegate_control::time::Moment;
+use tidegate_control::time::{Moment, Span};
 
 use super::held::{Held, HeldBook};
 use super::subscriber::Via;
@@ -39,6 +39,8 @@ pub(super) struct Line {
     behind: Option<Behind>,
     /// Whether the last that came by itself with a number was a retained one.
     kept: bool,
+    /// Whether it was one that the broker keeps until it is acknowledged.
+    safe: bool,
     /// Lost since the last update handed on.
     lost: u64,
     /// Whether an update came with a number.
@@ -67,12 +69,14 @@ struct Doubt {
 }
 
 /// What was under way when the gateway said where things stand: answers may overtake a whole queue.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 struct Behind {
     /// The last of it that came; none before the first.
     last: Option<u64>,
     /// Whether all after that one is to be accounted for: a retained one may be older than the subscription.
     whole: bool,
+    /// When that was.
+    since: Moment,
 }
 
 impl Behind {
@@ -136,9 +140,10 @@ impl Line {
     }
 
     /// Takes a number that came by itself: what is to become of its update. `asks` says that checks fetch what is missing.
-    pub(super) fn judge(&mut self, seq: u64, retained: bool, asks: bool) -> Came {
+    /// `safe` says that the broker keeps it until it is acknowledged.
+    pub(super) fn judge(&mut self, seq: u64, retained: bool, safe: bool, asks: bool) -> Came {
         self.numbered = true;
-        self.kept = retained;
+        (self.kept, self.safe) = (retained, safe);
         let last = *self.last.get_or_insert(seq.saturating_sub(1));
         // What was under way, or retained, when the gateway said where things stand is no duplicate.
         if self.is_behind(seq) {
@@ -211,7 +216,7 @@ impl Line {
     /// Hands on an update; what is missing before it is lost.
     pub(super) fn hand_on(&mut self, seq: u64, held: Held) -> Ready {
         let missing = if self.is_behind(seq) {
-            self.come_behind(seq)
+            self.come_behind(seq, held.since)
         } else {
             self.end_behind();
             let missing = seq.saturating_sub(self.last.unwrap_or(0).saturating_add(1));
@@ -257,6 +262,15 @@ impl Line {
             }
         }
         ready
+    }
+
+    /// A check is made. What was under way when the gateway said where things stand, and did not come for so long, is
+    /// lost, unless the broker keeps it: it may be the newest, so that it is asked for.
+    pub(super) fn give_up_on_what_is_behind(&mut self, now: Moment, patience: Span) {
+        let late = |behind: Behind| behind.is_waited_for() && behind.since + patience <= now;
+        if !self.safe && self.behind.is_some_and(late) {
+            self.end_behind();
+        }
     }
 
     /// Whether what answers bring waits for what was under way when the gateway said where things stand.
@@ -335,13 +349,14 @@ impl Line {
 
     /// Where things stand: what came by itself up to here needs no explanation, and what was under way may still come. What
     /// waited goes on.
-    pub(super) fn begin(&mut self, head: u64, book: &mut HeldBook) -> Vec<Ready> {
+    pub(super) fn begin(&mut self, head: u64, now: Moment, book: &mut HeldBook) -> Vec<Ready> {
         // A number from before the gateway was asked for the first time may be one of an older count.
         let trusted = self.doubt.is_none_or(|doubt| doubt.first.is_some());
         let ready = self.release(u64::MAX, book);
         let known = self.last.filter(|_| trusted);
         let whole = known.is_none() || !self.kept;
-        self.behind = known.is_none_or(|known| known < head).then_some(Behind { last: known, whole });
+        let behind = Behind { last: known, whole, since: now };
+        self.behind = known.is_none_or(|known| known < head).then_some(behind);
         self.last = Some(known.unwrap_or(0).max(head));
         self.doubt = None;
         self.unnumbered.clear();
@@ -368,13 +383,13 @@ impl Line {
     }
 
     /// One of those comes; how many are missing before it.
-    fn come_behind(&mut self, seq: u64) -> u64 {
+    fn come_behind(&mut self, seq: u64, now: Moment) -> u64 {
         let Some(behind) = &mut self.behind else { return 0 };
         let missing = match behind.last {
             Some(before) if behind.whole => seq - before - 1,
             _ => 0,
         };
-        (behind.whole, behind.last) = (!self.kept, Some(seq));
+        *behind = Behind { last: Some(seq), whole: !self.kept, since: now };
         if self.last == Some(seq) {
             self.behind = None;
         }

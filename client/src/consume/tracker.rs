@@ -111,7 +111,7 @@ impl Tracker {
     pub(super) fn came(&mut self, message: Incoming, token: Option<u64>, now: Moment) -> Vec<Out> {
         let asks = self.begun;
         let Some(line) = self.line(&message.topic) else { return vec![Out::untracked(message, token)] };
-        let Incoming { topic, payload, retain, seq, .. } = message;
+        let Incoming { topic, payload, retain, seq, receipt, .. } = message;
         let Some(seq) = seq else {
             let ready = line.unnumbered(payload, retain, token);
             self.duplicates += u64::from(ready.is_none());
@@ -121,7 +121,7 @@ impl Tracker {
                 .collect();
         };
         let held = Held { payload, via: Via::Passive, since: now, told: false };
-        match line.judge(seq, retain, asks) {
+        match line.judge(seq, retain, receipt.is_some(), asks) {
             Came::Twice => {
                 self.duplicates += 1;
                 // It may show that what answers brought needs not wait any longer.
@@ -153,7 +153,7 @@ impl Tracker {
             return Brought { updates, again: true, ..Brought::default() };
         }
         if let Purpose::Start { last } = purpose {
-            return self.begin(answer, last);
+            return self.begin(answer, last, now);
         }
         self.lines.values_mut().for_each(Line::trust);
         let mut updates: BTreeMap<String, Vec<(u64, Bytes)>> = BTreeMap::new();
@@ -218,6 +218,14 @@ impl Tracker {
         Some(known)
     }
 
+    /// A check is to be made: what was under way and did not come for long is asked for.
+    pub(super) fn asks(&mut self, now: Moment) {
+        let patience = self.settings.patience;
+        for line in self.lines.values_mut() {
+            line.give_up_on_what_is_behind(now, patience);
+        }
+    }
+
     /// A check is made that names these topics.
     pub(super) fn asked<'a>(&mut self, named: impl Iterator<Item = &'a Head>) {
         self.lines.values_mut().for_each(Line::forget_asked);
@@ -246,7 +254,7 @@ impl Tracker {
     }
 
     /// The gateway tells where things stand.
-    fn begin(&mut self, answer: Answer, last: bool) -> Brought {
+    fn begin(&mut self, answer: Answer, last: bool, now: Moment) -> Brought {
         let next = answer.next.filter(|_| answer.truncated);
         let last = last && next.is_none();
         self.cut |= answer.truncated && next.is_none();
@@ -256,7 +264,7 @@ impl Tracker {
             if self.known_or_new(&topic).is_none() {
                 continue;
             }
-            let ready = self.lines.get_mut(&*topic).map(|line| line.begin(head, &mut self.held));
+            let ready = self.lines.get_mut(&*topic).map(|line| line.begin(head, now, &mut self.held));
             let out = ready.into_iter().flatten();
             brought.updates.extend(out.map(|ready| Out { topic: topic.clone(), ready, retained: false }));
         }

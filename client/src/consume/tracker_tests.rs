@@ -2,6 +2,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::net::{Qos, Receipt};
 use crate::protocol::Missed;
 
 fn at(seconds: f64) -> Moment {
@@ -224,6 +225,20 @@ fn what_was_under_way_and_is_lost_is_fetched_or_counted() {
     let mut tracker = touched();
     tracker.answered(answer(104, [104]), Purpose::Missing, at(2.0));
     assert_eq!(shown(&tracker.connected(true, at(3.0))), ["104!-2"], "with its session it is gone");
+}
+
+/// Nothing later comes, and what was lost was the newest: with QoS 0 it is asked for in the end, with more it will come.
+#[test]
+fn the_newest_is_not_waited_for_in_vain() {
+    for (receipt, named) in [(None, 101), (Some(Receipt { id: 1, qos: Qos::AtLeastOnce }), 102)] {
+        let mut tracker = tracker();
+        tracker.came(Incoming { receipt, ..numbered(101) }, None, at(0.0));
+        tracker.answered(answer(102, []), Purpose::Start { last: true }, at(1.0));
+        tracker.asks(at(10.9));
+        assert_eq!(tracker.ask(), Some(vec![("t".into(), 102)]), "it may be on its way");
+        tracker.asks(at(11.0));
+        assert_eq!(tracker.ask(), Some(vec![("t".into(), named)]));
+    }
 }
 
 /// A retained message may be much older than the subscription: nothing between them is missing.
@@ -584,6 +599,51 @@ proptest! {
         let after = head - seen.last().copied().unwrap_or(0);
         prop_assert_eq!(seen.len() as u64 + lost + after, head);
         prop_assert_eq!(waiting(&tracker), (0, 0));
+    }
+
+    /// Of a session with much in it nothing is lost or doubled, whenever the gateway says where things stand, and however little
+    /// of it the gateway still has.
+    #[test]
+    fn a_session_is_seen_as_a_whole(
+        waiting in 1..60u64,
+        start in 0..80usize,
+        steps in prop::collection::vec(0..4u8, 80..200),
+    ) {
+        let mut tracker = tracker();
+        let (mut head, mut next, mut seen, mut lost) = (100 + waiting, 101, Vec::new(), 0);
+        let mut take = |out: Vec<Out>| for one in out {
+            lost += one.ready.lost_before;
+            seen.push(one.ready.seq.unwrap());
+        };
+        for (step, what) in steps.iter().enumerate() {
+            let now = at(step as f64 / 100.0);
+            if step == start {
+                take(tracker.answered(answer(head, []), Purpose::Start { last: true }, now).updates);
+            }
+            match what {
+                0 => head += 1,
+                // Nothing is asked before a first answer, and hardly before the first message of those that wait.
+                1 if step > start && next > 101 => {
+                    tracker.asks(now);
+                    let last = tracker.ask().unwrap()[0].1;
+                    let from = (last + 1).max(head - 2);
+                    take(tracker.answered(answer(head, from..=head), Purpose::Missing, now).updates);
+                }
+                _ if next <= head => {
+                    let receipt = Some(Receipt { id: 1, qos: Qos::AtLeastOnce });
+                    take(tracker.came(Incoming { receipt, ..numbered(next) }, None, now));
+                    next += 1;
+                }
+                _ => {}
+            }
+        }
+        // From here on the history decides; what waited in the session is through.
+        let of_session: Vec<u64> = seen.iter().copied().filter(|seq| *seq <= 100 + waiting).collect();
+        prop_assert!(seen.windows(2).all(|pair| pair[0] < pair[1]), "{:?}", seen);
+        prop_assert_eq!(of_session, (101..next.min(101 + waiting)).collect::<Vec<_>>());
+        if let (Some(first), Some(last)) = (seen.first(), seen.last()) {
+            prop_assert_eq!(seen.len() as u64 + lost, last - first + 1);
+        }
     }
 
     /// Of a gateway that starts again now and then, on a link that loses messages, no update is seen twice or out of order.
