@@ -212,6 +212,7 @@ impl Driver {
         let around = self.parts.topics.check.len() + AROUND;
         self.round.connected(up.max_packet.saturating_sub(around));
         self.parts.receipts.connected(up.resumed);
+        self.parts.tracker.finds(up.present && !up.resumed);
         let waited = self.parts.tracker.connected(!up.resumed, now);
         self.hand_on(waited);
         if let Some(checks) = &mut self.parts.checks {

@@ -13,6 +13,9 @@ use super::subscriber::Via;
 /// Payloads without a number that are remembered, to tell what an answer brings from what came by itself.
 const REMEMBERED: usize = 64;
 
+/// How many times longer it may take until the next message comes that a broker keeps until it is acknowledged.
+const SAFE: f64 = 6.0;
+
 /// An update that may be handed on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ready {
@@ -37,6 +40,8 @@ pub(super) struct Line {
     doubt: Option<Doubt>,
     /// `last` is where the gateway says that things stand, and what was under way then may still come by itself.
     behind: Option<Behind>,
+    /// The session goes on after a break, and no answer has told of this topic since: the broker may have kept much.
+    resumed: bool,
     /// Whether the last that came by itself with a number was a retained one.
     kept: bool,
     /// Whether it was one that the broker keeps until it is acknowledged.
@@ -77,12 +82,14 @@ struct Behind {
     whole: bool,
     /// When that was.
     since: Moment,
+    /// Whether the session was there before us, and may have much in it although none of it came yet.
+    expected: bool,
 }
 
 impl Behind {
     /// Whether what answers bring has to wait for the rest of it.
     fn is_waited_for(self) -> bool {
-        self.whole && self.last.is_some()
+        self.whole && (self.last.is_some() || self.expected)
     }
 }
 
@@ -109,13 +116,28 @@ impl Line {
         }
         let ready = if lost { self.release(u64::MAX, book) } else { Vec::new() };
         let lost = lost || self.counts_from_new();
+        self.resumed = false;
         self.doubt = Some(Doubt { since: now, lost, open: false, first: None, unnumbered: 0 });
         ready
     }
 
     /// An answer on this connection shows that the gateway counts on.
     pub(super) fn trust(&mut self) {
-        self.doubt = None;
+        self.resumed |= self.doubt.take().is_some_and(|doubt| !doubt.lost);
+    }
+
+    /// Takes the first answer about this topic after a break. Where the gateway has not kept all that is missing and the
+    /// broker has, because it waits for our acknowledgements, it is left to the broker: true if so.
+    pub(super) fn leaves_to_session(&mut self, first: Option<u64>, head: u64, now: Moment) -> bool {
+        let resumed = std::mem::take(&mut self.resumed) && self.safe && self.numbered;
+        let last = self.last.unwrap_or(0);
+        let all = head <= last || first.is_some_and(|first| first <= last + 1);
+        if !resumed || all || !self.held.is_empty() || self.behind.is_some() {
+            return false;
+        }
+        self.behind = Some(Behind { last: Some(last), whole: true, since: now, expected: true });
+        self.last = Some(head);
+        true
     }
 
     /// An answer on this connection shows that the gateway counts anew. What came in the new count stays; what waits from
@@ -265,10 +287,10 @@ impl Line {
     }
 
     /// A check is made. What was under way when the gateway said where things stand, and did not come for so long, is
-    /// lost, unless the broker keeps it: it may be the newest, so that it is asked for.
+    /// lost: it may be the newest, so that it is asked for. What the broker keeps until it is acknowledged has more time.
     pub(super) fn give_up_on_what_is_behind(&mut self, now: Moment, patience: Span) {
-        let late = |behind: Behind| behind.is_waited_for() && behind.since + patience <= now;
-        if !self.safe && self.behind.is_some_and(late) {
+        let patience = if self.safe { patience.scale(SAFE) } else { patience };
+        if self.behind.is_some_and(|behind| behind.is_waited_for() && behind.since + patience <= now) {
             self.end_behind();
         }
     }
@@ -348,14 +370,20 @@ impl Line {
     }
 
     /// Where things stand: what came by itself up to here needs no explanation, and what was under way may still come. What
-    /// waited goes on.
-    pub(super) fn begin(&mut self, head: u64, now: Moment, book: &mut HeldBook) -> Vec<Ready> {
+    /// waited goes on. `expected` says that the session may have much in it.
+    pub(super) fn begin(
+        &mut self,
+        head: u64,
+        expected: bool,
+        now: Moment,
+        book: &mut HeldBook,
+    ) -> Vec<Ready> {
         // A number from before the gateway was asked for the first time may be one of an older count.
         let trusted = self.doubt.is_none_or(|doubt| doubt.first.is_some());
         let ready = self.release(u64::MAX, book);
         let known = self.last.filter(|_| trusted);
         let whole = known.is_none() || !self.kept;
-        let behind = Behind { last: known, whole, since: now };
+        let behind = Behind { last: known, whole, since: now, expected };
         self.behind = known.is_none_or(|known| known < head).then_some(behind);
         self.last = Some(known.unwrap_or(0).max(head));
         self.doubt = None;
@@ -389,7 +417,7 @@ impl Line {
             Some(before) if behind.whole => seq - before - 1,
             _ => 0,
         };
-        *behind = Behind { last: Some(seq), whole: !self.kept, since: now };
+        *behind = Behind { last: Some(seq), whole: !self.kept, since: now, expected: true };
         if self.last == Some(seq) {
             self.behind = None;
         }

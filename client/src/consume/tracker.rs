@@ -86,6 +86,8 @@ pub(super) struct Tracker {
     complete: bool,
     /// Whether an answer about that was cut.
     cut: bool,
+    /// Whether the broker had a session for us from before this program was started.
+    found: bool,
     /// When an answer had no room for anything of use: what waits since before then is not asked for out of turn again.
     in_vain: Option<Moment>,
     pub(super) duplicates: u64,
@@ -102,6 +104,7 @@ impl Tracker {
             begun: false,
             complete: false,
             cut: false,
+            found: false,
             in_vain: None,
             duplicates: 0,
         }
@@ -264,11 +267,17 @@ impl Tracker {
             if self.known_or_new(&topic).is_none() {
                 continue;
             }
-            let ready = self.lines.get_mut(&*topic).map(|line| line.begin(head, now, &mut self.held));
+            let ready =
+                self.lines.get_mut(&*topic).map(|line| line.begin(head, self.found, now, &mut self.held));
             let out = ready.into_iter().flatten();
             brought.updates.extend(out.map(|ready| Out { topic: topic.clone(), ready, retained: false }));
         }
         brought
+    }
+
+    /// There is a new connection, and whether the broker had a session for us from before this program was started.
+    pub(super) fn finds(&mut self, session: bool) {
+        self.found = session;
     }
 
     /// Tells all lines something; what they hand on.
@@ -300,6 +309,11 @@ impl Tracker {
             to.updates.extend(old.map(|ready| Out { topic: topic.clone(), ready, retained: false }));
         }
         let last = line.last.unwrap_or(0);
+        let first = updates.iter().map(|(seq, _)| *seq).find(|seq| *seq > last);
+        if line.leaves_to_session(first, head, now) {
+            to.advanced = true;
+            return;
+        }
         let until = line.answered_to(head, updates.last().map(|(seq, _)| *seq), truncated);
         to.advanced |= until > last;
         let numbered = line.is_numbered();

@@ -227,17 +227,61 @@ fn what_was_under_way_and_is_lost_is_fetched_or_counted() {
     assert_eq!(shown(&tracker.connected(true, at(3.0))), ["104!-2"], "with its session it is gone");
 }
 
-/// Nothing later comes, and what was lost was the newest: with QoS 0 it is asked for in the end, with more it will come.
+/// Nothing later comes, and what was lost was the newest: it is asked for in the end, later where the broker keeps it.
 #[test]
 fn the_newest_is_not_waited_for_in_vain() {
-    for (receipt, named) in [(None, 101), (Some(Receipt { id: 1, qos: Qos::AtLeastOnce }), 102)] {
+    for (receipt, seconds) in [(None, 10.0), (Some(Receipt { id: 1, qos: Qos::AtLeastOnce }), 60.0)] {
         let mut tracker = tracker();
         tracker.came(Incoming { receipt, ..numbered(101) }, None, at(0.0));
         tracker.answered(answer(102, []), Purpose::Start { last: true }, at(1.0));
-        tracker.asks(at(10.9));
+        tracker.asks(at(seconds + 0.9));
         assert_eq!(tracker.ask(), Some(vec![("t".into(), 102)]), "it may be on its way");
-        tracker.asks(at(11.0));
-        assert_eq!(tracker.ask(), Some(vec![("t".into(), named)]));
+        tracker.asks(at(seconds + 1.0));
+        assert_eq!(tracker.ask(), Some(vec![("t".into(), 101)]));
+    }
+}
+
+/// The session was there before the program: what answers bring waits although nothing came by itself yet.
+#[test]
+fn a_session_that_was_found_is_waited_for() {
+    for found in [false, true] {
+        let mut tracker = tracker();
+        tracker.finds(found);
+        tracker.answered(answer(200, []), Purpose::Start { last: true }, at(0.0));
+        let early = tracker.answered(answer(201, [201]), Purpose::Missing, at(1.0)).updates;
+        assert_eq!(shown(&early).is_empty(), found);
+        let first = tracker.came(numbered(101), None, at(2.0));
+        assert_eq!(shown(&first).is_empty(), !found, "it is too late once 201 was handed on");
+    }
+    let mut tracker = tracker();
+    tracker.finds(true);
+    tracker.answered(answer(200, []), Purpose::Start { last: true }, at(0.0));
+    tracker.answered(answer(201, [201]), Purpose::Missing, at(1.0));
+    assert_eq!(shown(&tracker.expire(at(11.0))), ["201!"], "there was nothing in it");
+}
+
+/// After a break the session has more in it than the history of the gateway: nothing of it is lost, or comes twice.
+#[test]
+fn after_a_break_the_session_brings_what_the_gateway_has_forgotten() {
+    let safe = |seq| Incoming { receipt: Some(Receipt { id: 1, qos: Qos::AtLeastOnce }), ..numbered(seq) };
+    let mut tracker = begun(&[("t", 100)]);
+    tracker.came(safe(101), None, at(0.0));
+    tracker.connected(false, at(60.0));
+    assert_eq!(shown(&tracker.came(safe(102), None, at(60.0))), ["102"]);
+    tracker.ask();
+    let brought = tracker.answered(answer(200, 169..=200), Purpose::Missing, at(60.0));
+    assert!(brought.updates.is_empty() && brought.missing == 0);
+    for seq in 103..=202 {
+        assert_eq!(shown(&tracker.came(safe(seq), None, at(61.0))), [seq.to_string()]);
+    }
+    // What the gateway has is fetched, as is what a broker does not keep.
+    for (from, receipt) in [(103, Some(Receipt { id: 1, qos: Qos::AtLeastOnce })), (169, None)] {
+        let mut tracker = begun(&[("t", 101)]);
+        tracker.came(Incoming { receipt, ..numbered(102) }, None, at(0.0));
+        tracker.connected(false, at(60.0));
+        tracker.ask();
+        let brought = tracker.answered(answer(200, from..=200), Purpose::Missing, at(60.0));
+        assert_eq!(brought.updates.len() as u64, 201 - from);
     }
 }
 
@@ -606,10 +650,12 @@ proptest! {
     #[test]
     fn a_session_is_seen_as_a_whole(
         waiting in 1..60u64,
+        found in any::<bool>(),
         start in 0..80usize,
         steps in prop::collection::vec(0..4u8, 80..200),
     ) {
         let mut tracker = tracker();
+        tracker.finds(found);
         let (mut head, mut next, mut seen, mut lost) = (100 + waiting, 101, Vec::new(), 0);
         let mut take = |out: Vec<Out>| for one in out {
             lost += one.ready.lost_before;
@@ -622,8 +668,8 @@ proptest! {
             }
             match what {
                 0 => head += 1,
-                // Nothing is asked before a first answer, and hardly before the first message of those that wait.
-                1 if step > start && next > 101 => {
+                // Whoever does not expect them must have seen the first of those that wait.
+                1 if step > start && (found || next > 101) => {
                     tracker.asks(now);
                     let last = tracker.ask().unwrap()[0].1;
                     let from = (last + 1).max(head - 2);

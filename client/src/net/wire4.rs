@@ -71,6 +71,7 @@ impl Wire4 {
             Raw::Incoming(Packet::ConnAck(connack)) => Some(Event::Up(Up {
                 requests: Requests::V4(self.requests.clone()),
                 resumed: connack.session_present && self.has_saved,
+                present: connack.session_present,
                 receive_maximum: u16::MAX,
                 max_packet: LARGEST,
             })),

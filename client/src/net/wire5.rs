@@ -135,6 +135,7 @@ impl Wire5 {
         Ok(Up {
             requests: Requests::V5(self.requests.clone()),
             resumed: connack.session_present && self.has_saved,
+            present: connack.session_present,
             receive_maximum: receive_maximum.unwrap_or(u16::MAX),
             max_packet: largest as usize,
         })
