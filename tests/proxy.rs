@@ -89,9 +89,11 @@ fn checks_are_answered_here() {
     server.client(Version::V5).publish(Publish::new("room/1/temp", "21").qos(1));
     assert_eq!(client.receive().text(), "21");
     let check = r#"{"v":1,"id":17,"filters":[{"filter":"room/+/temp","since":{"room/1/temp":0}}],"max":10}"#;
-    assert_eq!(client.publish(Publish::new("$tide/v1/check/asker", check).qos(1)), 0);
+    let data = (CORRELATION_DATA, Value::Bytes(vec![0, 255, 7]));
+    let asked = Publish { properties: vec![data.clone()], ..Publish::new("$tide/v1/check/asker", check) };
+    assert_eq!(client.publish(asked.qos(1)), 0);
     let answer = client.receive();
-    assert_eq!(answer.topic, "$tide/v1/update/asker");
+    assert_eq!((&*answer.topic, &answer.properties), ("$tide/v1/update/asker", &vec![data]));
     assert!(answer.text().contains(r#""id":17"#), "{}", answer.text());
     assert_eq!(client.publish(Publish::new("$tide/v1/check/another", check).qos(1)), 0x87);
     let data = bytes(CORRELATION_DATA, &[0, 255, 7]);

@@ -161,6 +161,20 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_stays_whatever_its_size() {
+        let (control, inbox) = (Control::new("$tide/v1"), Arc::new(Inbox::new(1)));
+        control.subscribe("$tide/v1/update/c", &inbox, true);
+        assert_eq!(control.respond("$tide/v1/update/c", b"small", vec![9]), Some(0));
+        assert_eq!(
+            control.respond("$tide/v1/update/c", &[0; 1_000_000], vec![7]),
+            Some(1),
+            "the older one goes"
+        );
+        let seen: Vec<_> = inbox.take(Waker::noop(), true).into_iter().map(|note| note.properties).collect();
+        assert_eq!(seen, [Bytes::from_static(&[7])]);
+    }
+
+    #[test]
     fn only_control_topics_are_its_own() {
         let control = Control::new("fleet/tide");
         for (topic, own) in

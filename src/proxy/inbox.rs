@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::broker::tree::Subscribed;
 
-/// Bytes of messages that wait for one client; the oldest ones go when there are more.
+/// Bytes of messages that wait for one client; the oldest ones go when there are more, but for the newest.
 const MOST: usize = 256 * 1024;
 
 /// A message of the gateway itself.
@@ -48,7 +48,9 @@ impl Inbox {
         state.bytes += note.size();
         state.notes.push_back(note);
         let mut gone = 0;
+        // The newest stays, whatever its size: an answer that never came would be asked for again and again.
         while state.bytes > MOST
+            && state.notes.len() > 1
             && let Some(old) = state.notes.pop_front()
         {
             state.bytes -= old.size();
