@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use common::PATIENCE;
-use common::client::Client;
+use common::client::{Client, End};
 use common::decode::Packet;
 use common::packet::*;
 use common::property::*;
@@ -89,11 +89,38 @@ fn checks_are_answered_here() {
     server.client(Version::V5).publish(Publish::new("room/1/temp", "21").qos(1));
     assert_eq!(client.receive().text(), "21");
     let check = r#"{"v":1,"id":17,"filters":[{"filter":"room/+/temp","since":{"room/1/temp":0}}],"max":10}"#;
-    assert_eq!(client.publish(Publish::new("$tide/v1/check/asker", check).qos(1)), 0);
+    let data = (CORRELATION_DATA, Value::Bytes(vec![0, 255, 7]));
+    let asked = Publish { properties: vec![data.clone()], ..Publish::new("$tide/v1/check/asker", check) };
+    assert_eq!(client.publish(asked.qos(1)), 0);
     let answer = client.receive();
-    assert_eq!(answer.topic, "$tide/v1/update/asker");
+    assert_eq!((&*answer.topic, &answer.properties), ("$tide/v1/update/asker", &vec![data]));
     assert!(answer.text().contains(r#""id":17"#), "{}", answer.text());
     assert_eq!(client.publish(Publish::new("$tide/v1/check/another", check).qos(1)), 0x87);
+    let data = bytes(CORRELATION_DATA, &[0, 255, 7]);
+    client.publish(Publish::new("$tide/v1/check/asker", check).qos(1).with(data.clone()));
+    assert_eq!(client.receive().properties, [data], "it comes back with the answer");
+}
+
+/// What waits for a client is not sent behind the DISCONNECT that it gets.
+#[test]
+fn nothing_follows_a_disconnect() {
+    let server = proxy("last", &[("plugins", r#"["access","check"]"#)]);
+    let mut client = server.connect(&Connect::v5("asker"));
+    client.subscribe("$tide/v1/update/asker", 0);
+    client.subscribe("big", 0);
+    // more than its socket takes, so that the end of what it is sent waits
+    let mut publisher = server.client(Version::V311);
+    (0..200).for_each(|_| publisher.send(&Publish::new("big", vec![b'x'; 100_000])));
+    publisher.ping();
+    // answered at once, and what is behind it ends the connection
+    let mut bytes = Publish::new("$tide/v1/check/asker", "nonsense").encode(Version::V5);
+    bytes.extend([0x36, 3, 0, 1, b't']);
+    client.send(&bytes);
+    log_says(&server, "closed for a protocol error");
+    while let Packet::Publish(publish) = client.recv_within(PATIENCE).expect("DISCONNECT") {
+        assert_eq!(publish.topic, "big");
+    }
+    assert_eq!(client.recv_within(PATIENCE), Err(End::Closed));
 }
 
 /// The number of a message, before the properties of its publisher.
@@ -226,7 +253,7 @@ fn an_upstream_that_comes_late() {
 #[test]
 fn an_upstream_that_misbehaves() {
     for (name, bytes, said, counted) in [
-        ("cut", &[0x30, 9, 0, 1][..], "the upstream closed the connection", "tidegate_upstream_lost_total"),
+        ("cut", &[0x30, 9, 0, 1][..], "in_a_packet=true", "tidegate_upstream_lost_total"),
         ("garbage", b"HTTP/1.1 400 Bad Request\r\n", "what is not MQTT", "tidegate_upstream_nonsense_total"),
         ("huge", &[0x30, 0xFF, 0xFF, 0xFF, 0x7F], "what is not MQTT", "tidegate_upstream_nonsense_total"),
         ("second", &[0x20, 3, 0, 0, 0], "what is not MQTT", "tidegate_upstream_nonsense_total"),
@@ -235,9 +262,14 @@ fn an_upstream_that_misbehaves() {
         let broker = Scripted::start(address, bytes.to_vec(), Then::Close);
         let server = proxy_before(name, &address.to_string());
         let mut client = server.connect(&Connect::v5("c"));
+        match client.recv() {
+            Packet::Disconnect(told) => assert_eq!(told.code, 0x89, "{name}"),
+            other => panic!("{name}: {other:?}"),
+        }
         client.expect_end();
+        server.connect(&Connect::v311("old")).expect_end();
         log_says(&server, said);
-        assert!(metric(&server, counted) >= 1.0, "{name}");
+        assert_eq!(metric(&server, counted), 2.0, "{name}");
         broker.behave();
         eventually("clients are served again", || {
             let client = server.attempt(&Connect::v311("d"));
@@ -476,6 +508,36 @@ fn who_left_does_not_wait_for_ever() {
             && metric(&server, "tidegate_clients_connected") == 2.0
     });
     witness.expect_nothing();
+}
+
+/// What a held publisher sent with QoS 0 is counted as lost, whatever ends its connection.
+#[test]
+fn what_held_publishers_lose_is_counted() {
+    let dropped = |server: &Server| metric(server, "tidegate_messages_dropped_publisher_left_total");
+    let mut server = proxy("dropped", &[("queue.max_messages", "10"), ("queue.left_timeout", "600")]);
+    let mut consumer = server.connect(&Connect::v5("worker"));
+    consumer.subscribe("work", 1);
+    let mut publisher = server.connect(&Connect::v5("wrong"));
+    for id in 1..=100 {
+        publisher.send(&Publish::new("work", "load").qos(1).id(id));
+    }
+    eventually("it is held", || metric(&server, "tidegate_holds_total") >= 1.0);
+    // nobody has heard of this alias, which is found out when its turn comes
+    publisher.send(&Publish::new("", "wrong").with(short(TOPIC_ALIAS, 3)));
+    (0..5).for_each(|_| publisher.send(&Publish::new("work", "load")));
+    publisher.ping();
+    assert_eq!(dropped(&server), 0.0);
+    (0..100).for_each(|_| drop(consumer.receive()));
+    eventually("what was behind it is counted", || dropped(&server) == 5.0);
+    // one that has left, and then its upstream is gone
+    let mut publisher = server.connect(&Connect::v5("hasty"));
+    for id in 1..=100 {
+        publisher.send(&Publish::new("work", "load").qos(1).id(id));
+    }
+    publisher.ping();
+    drop(publisher);
+    drop(server.upstream.take());
+    eventually("what it left behind is counted", || dropped(&server) > 5.0);
 }
 
 /// Nobody is told a rate for a consumer that never holds publishers, whether it is named by client, user or filter.

@@ -60,8 +60,10 @@ impl HeldInput {
 
     /// Whether so much is kept that nothing more is to be read.
     pub(crate) fn is_enough(&self, listen: &ListenSettings) -> bool {
+        // a quarter is left for those who must be heard
+        let total = if self.more > 0 { listen.max_buffer_total } else { listen.max_buffer_total / 4 * 3 };
         self.bytes.own > listen.max_buffer + self.more
-            || self.bytes.own > LEAST_HELD && self.bytes.of_all() > listen.max_buffer_total
+            || self.bytes.own > LEAST_HELD && self.bytes.of_all() > total
     }
 
     /// How many messages are kept.
@@ -69,9 +71,9 @@ impl HeldInput {
         self.packets.iter().filter(|held| held.frame.is_publish()).count()
     }
 
-    /// Lets more be kept; `false` when that has been done as often as may be.
-    pub(crate) fn relieve(&mut self) -> bool {
-        let may = self.more < MOST_RELIEF;
+    /// Lets more be kept; `false` when that has been done as often as may be, or all clients together have too much.
+    pub(crate) fn relieve(&mut self, listen: &ListenSettings) -> bool {
+        let may = self.more < MOST_RELIEF && self.bytes.of_all() <= listen.max_buffer_total;
         if may {
             self.more += RELIEF;
         }
@@ -135,4 +137,33 @@ pub(crate) fn advice(
     let interval = Duration::try_from_secs_f64(1.0 / rate).unwrap_or(LONGEST_DELAY);
     let wait = wait.unwrap_or(if rate.is_finite() { interval } else { Duration::ZERO });
     Some((text, wait.as_millis().to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(bytes: usize) -> HeldPacket {
+        let frame = Frame { first: 0x30, header: 2, body: bytes };
+        HeldPacket { frame, body: vec![0; bytes].into(), since: 1 }
+    }
+
+    #[test]
+    fn a_part_of_the_total_is_left_for_those_who_must_be_heard() {
+        let listen = ListenSettings { max_buffer_total: 1 << 20, ..ListenSettings::default() };
+        let all = Arc::new(AtomicUsize::new(0));
+        let mut clients: Vec<_> = (0..5).map(|_| HeldInput::new(HeldBytes::new(all.clone()))).collect();
+        while let Some(client) = clients.iter_mut().find(|client| !client.is_enough(&listen)) {
+            client.push(packet(10_000));
+        }
+        let held = all.load(Ordering::Relaxed);
+        assert!((3 << 18..1 << 20).contains(&held), "{held}");
+        let quiet = &mut clients[4];
+        assert!(quiet.relieve(&listen) && !quiet.is_enough(&listen), "it is heard");
+        while !quiet.is_enough(&listen) {
+            quiet.push(packet(10_000));
+        }
+        assert!(all.load(Ordering::Relaxed) > 1 << 20);
+        assert!(!quiet.relieve(&listen), "there is no more room");
+    }
 }

@@ -16,15 +16,15 @@ use crate::wire::{QoS, correlation_data};
 impl Measured for Subscription {
     fn measure(&self, now: Moment) -> Option<QueueReport> {
         let mut filter = Arc::clone(&self.filter);
+        let mut filters: Arc<[_]> = Arc::new([]);
         let (id, name, group, qos, in_flight, consumers, stated) = match &self.target {
             Target::Session(session) => {
-                let state = session.state.lock();
+                let mut state = session.state.lock();
                 let (in_flight, qos) = (state.inflight.len() as u64, state.highest_qos());
-                // messages of the gateway itself may have come first
-                if let Some(own) = filter.starts_with('$').then(|| state.first_filter()).flatten() {
-                    filter = own;
-                }
+                // whichever subscription the first message came through
+                filters = state.filters();
                 drop(state);
+                filter = filters.first().map_or(filter, Arc::clone);
                 let connected = u32::from(session.queue.is_connected());
                 let stated = session.queue.statement(now, connected, in_flight);
                 let name = name::of_client(&session.client_id, &filter);
@@ -39,12 +39,16 @@ impl Measured for Subscription {
                 (group.number, name, Some(members.into()), qos, in_flight, consumers, stated)
             }
         };
+        if filters.is_empty() {
+            filters = Arc::new([Arc::clone(&filter)]);
+        }
         let Stated { statement, waiting, age, held, never_holds } = stated?;
         Some(QueueReport {
             id,
             name,
             group,
             filter,
+            filters,
             qos: qos as u8,
             consumers,
             reading: statement.reading,
@@ -78,11 +82,18 @@ impl Broker {
     }
 }
 
+/// A message of a plugin.
+fn parts<'a>(topic: &'a str, payload: &'a [u8], retain: bool) -> Parts<'a> {
+    Parts { topic, properties: b"", payload, qos: QoS::AtMostOnce, retain, ordinal: 0, expires: 0 }
+}
+
 impl Host for Broker {
     fn publish(&self, topic: &str, payload: &[u8], retain: bool) {
-        let qos = QoS::AtMostOnce;
-        let parts = Parts { topic, properties: b"", payload, qos, retain, ordinal: 0, expires: 0 };
-        self.publish_for_plugin(parts);
+        self.publish_for_plugin(parts(topic, payload, retain));
+    }
+
+    fn retain(&self, topic: &str, payload: &[u8]) {
+        Broker::retain(self, 0, parts(topic, payload, true));
     }
 
     fn respond(&self, topic: &str, payload: &[u8], correlation: Option<&[u8]>) -> bool {
@@ -114,10 +125,47 @@ impl Host for Broker {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use super::super::message::Message;
     use super::super::own::ENOUGH;
+    use super::super::queue::{Entry, HoldPolicy, Limits};
+    use super::super::session::Session;
     use super::*;
     use crate::chain::Chain;
     use crate::config::Settings;
+
+    /// A queue has its name and its filters from the client's subscriptions, not from the one that a message came through.
+    #[tokio::test]
+    async fn a_report_names_all_filters_of_a_client() {
+        let broker = Broker::start(Settings::default(), Chain::default()).unwrap();
+        let session = Arc::new(Session::new(1, "c".into()));
+        session.queue.connect(1);
+        let limits = Limits { measured: true, ..broker.limits.clone() };
+        let (qos, retain) = (QoS::AtLeastOnce, false);
+        let message = Arc::new(Message::new(1, &parts("billing/1", b"x", retain)));
+        session.queue.push(vec![Entry { message, extra: None, since: 1, qos, retain }], 1, &limits);
+        let subscribe = |filter: &str, since| {
+            let subscription = Arc::new(Subscription {
+                target: Target::Session(Arc::clone(&session)),
+                filter: filter.into(),
+                qos: QoS::AtLeastOnce,
+                no_local: false,
+                retain_as_published: false,
+                since,
+                extra: None,
+                policy: HoldPolicy::WhileProgress,
+            });
+            let mut state = session.state.lock();
+            state.count(&subscription, false);
+            state.subscriptions.insert(filter.into(), Arc::clone(&subscription));
+            subscription
+        };
+        let (billing, debug) = (subscribe("billing/#", 1), subscribe("debug/#", 2));
+        for via in [&billing, &debug, &subscribe("$SYS/#", 3)] {
+            let report = via.measure(Moment::from_secs_f64(1.0)).unwrap();
+            assert_eq!((&*report.name, &*report.filter), ("client/c:billing/#", "billing/#"));
+            assert_eq!(*report.filters, ["billing/#".into(), "debug/#".into()]);
+        }
+    }
 
     /// In a runtime of one thread nothing leaves until the test waits.
     #[tokio::test]
@@ -133,6 +181,10 @@ mod tests {
         assert!(accepted > ENOUGH / 2 && accepted <= ENOUGH + payload.len(), "{accepted}");
         broker.publish("control/state", b"newest", true);
         assert_eq!(broker.stats.own_left_out.get() as usize, left_out + 1);
+        assert_eq!(broker.levels().retained, 1);
+        Host::retain(&*broker, "control/later", b"newest");
+        assert_eq!(broker.levels().retained, 2);
+        Host::retain(&*broker, "control/later", b"");
         assert_eq!(broker.levels().retained, 1);
         assert!(!broker.respond("control/answer", b"x", None), "it is not lost: whoever answers tries again");
         assert_eq!(broker.stats.own_left_out.get() as usize, left_out + 1);

@@ -55,6 +55,8 @@ pub struct State {
     pub brief: usize,
     /// How many subscriptions of its own, not of groups, ask for each QoS.
     pub by_qos: [usize; 3],
+    /// The filters of its own, once somebody has asked for them since they changed.
+    pub(super) filters: Option<Arc<[Arc<str>]>>,
 }
 
 /// Retained messages that a subscription is still owed.
@@ -154,17 +156,23 @@ impl State {
         }
     }
 
-    /// The filter that it has subscribed to for the longest time, of those that are not of the gateway's own topics.
-    pub fn first_filter(&self) -> Option<Arc<str>> {
-        let own = |one: &&Arc<Subscription>| {
-            matches!(one.target, Target::Session(_)) && !one.filter.starts_with('$')
+    /// The filters of its own, not of groups and not of the gateway's own topics; those that it has had for longer first.
+    pub fn filters(&mut self) -> Arc<[Arc<str>]> {
+        let subscriptions = &self.subscriptions;
+        let collect = || {
+            let is_own = |one: &&Arc<Subscription>| {
+                matches!(one.target, Target::Session(_)) && !one.filter.starts_with('$')
+            };
+            let mut own: Vec<_> = subscriptions.values().filter(is_own).collect();
+            own.sort_unstable_by_key(|one| one.since);
+            own.into_iter().map(|one| Arc::clone(&one.filter)).collect()
         };
-        let first = self.subscriptions.values().filter(own).min_by_key(|one| one.since);
-        first.map(|one| Arc::clone(&one.filter))
+        Arc::clone(self.filters.get_or_insert_with(collect))
     }
 
     /// Counts a subscription that is new (or one less when it is gone).
     pub fn count(&mut self, subscription: &Subscription, gone: bool) {
+        self.filters = None;
         let change = |count: &mut usize| *count = if gone { count.saturating_sub(1) } else { *count + 1 };
         match subscription.policy {
             HoldPolicy::WhileProgress => change(&mut self.lasting),
@@ -275,12 +283,17 @@ mod tests {
     fn a_queue_is_not_called_after_topics_of_the_gateway() {
         let session = Arc::new(Session::new(1, "client".into()));
         let mut state = State::default();
-        assert_eq!(state.first_filter(), None);
+        assert!(state.filters().is_empty());
         for (since, filter) in [(1, "$SYS/#"), (3, "late/#"), (2, "data/#")] {
             let one = subscription(&session, filter, QoS::AtLeastOnce, since);
+            state.count(&one, false);
             state.subscriptions.insert(filter.into(), Arc::new(one));
+            state.filters();
         }
-        assert_eq!(state.first_filter().as_deref(), Some("data/#"));
+        assert_eq!(*state.filters(), ["data/#".into(), "late/#".into()]);
+        let gone = state.subscriptions.remove("data/#").unwrap();
+        state.count(&gone, true);
+        assert_eq!(*state.filters(), ["late/#".into()]);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::fmt::{self, Display, Write};
 use std::net::SocketAddr;
 
+use tidegate_overload::OverloadConfig;
+
 use crate::config::{Loaded, Mode, Settings};
 
 /// Version, mode, file and addresses, a line each.
@@ -43,7 +45,24 @@ pub(super) fn warnings(settings: &Settings) -> Vec<String> {
                 .into(),
         );
     }
+    if on("overload") {
+        warnings.extend(targets_too_high(settings));
+    }
     warnings
+}
+
+/// Rules with a target delay that can't be reached, since queues hold their publishers before.
+fn targets_too_high(settings: &Settings) -> impl Iterator<Item = String> {
+    let most = OverloadConfig::from(settings).longest_target().as_nanos() / 1_000_000;
+    let rules = settings.overload.protect.iter().enumerate();
+    let over =
+        rules.filter_map(move |(index, rule)| Some((index, rule.target_delay_ms.filter(|ms| *ms > most)?)));
+    over.map(move |(index, target)| {
+        format!(
+            "overload.protect.{index}.target_delay_ms = {target}: no more than {most} counts, 0.6 of queue.max_delay_ms, over \
+             which a queue holds its publishers itself"
+        )
+    })
 }
 
 fn lines(

@@ -131,6 +131,19 @@ mod telling {
     }
 
     #[test]
+    fn a_target_that_cannot_be_gets_a_warning() {
+        let rule = "overload.protect=[{filter=\"a/*\"},{filter=\"b/*\",target_delay_ms=500}]";
+        let found = warnings(&[rule]);
+        assert!(
+            found.len() == 1 && found[0].contains("overload.protect.1.target_delay_ms = 500"),
+            "{found:?}"
+        );
+        assert!(found[0].contains("no more than 60 counts"), "{found:?}");
+        assert!(warnings(&[rule, "queue.max_delay_ms=1000"]).is_empty());
+        assert!(warnings(&[rule, "plugins=[\"access\"]"]).is_empty());
+    }
+
+    #[test]
     fn a_gate_without_rates_gets_a_warning() {
         let found = warnings(&["plugins=[\"access\",\"gate\"]"]);
         assert!(found.len() == 1 && found[0].contains("add \"overload\" to plugins"), "{found:?}");

@@ -15,6 +15,7 @@ impl From<&Settings> for OverloadConfig {
                 OverloadAlgorithm::Phase => Algorithm::Phase,
             },
             target_delay: Span::from_millis(overload.target_delay_ms),
+            threshold: (overload.threshold != 0).then_some(overload.threshold),
             hold_delay: Span::from_millis(queue.max_delay_ms),
             default_rate: given(overload.default_rate),
             classes: overload.classes.iter().map(class).collect(),
@@ -54,5 +55,7 @@ fn rule(choice: &QueueChoice) -> QueueRule {
         group: choice.group.clone(),
         min_qos: choice.min_qos,
         target_delay: choice.target_delay_ms.map(Span::from_millis),
+        threshold: choice.threshold,
+        default_rate: choice.default_rate,
     }
 }

@@ -89,7 +89,7 @@ pub struct CheckSettings {
     pub max_looks: u64,
     /// Messages in one answer.
     pub max_answer: usize,
-    /// Bytes of payloads in one answer.
+    /// Bytes of one answer, about.
     pub max_answer_bytes: usize,
     /// Bytes of a check.
     pub max_check: usize,

@@ -288,6 +288,8 @@ pub struct OverloadSettings {
     pub algorithm: OverloadAlgorithm,
     /// The delay that a queue may have, in milliseconds.
     pub target_delay_ms: u64,
+    /// Messages that may wait in a queue in any case; 0 is none.
+    pub threshold: u64,
     /// Messages a second of one publisher that nobody holds back; 0 is not known.
     pub default_rate: f64,
     /// How long a publisher counts after its last message, in seconds.
@@ -311,6 +313,7 @@ impl Default for OverloadSettings {
             prefix: "$tide/v1".into(),
             algorithm: OverloadAlgorithm::default(),
             target_delay_ms: 100,
+            threshold: 0,
             default_rate: 0.0,
             window: 10,
             ttl_ms: 10_000,
@@ -374,7 +377,7 @@ impl Default for PublisherClass {
 }
 
 /// Which queues are meant; what is given must all match, `*` matches any text.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct QueueChoice {
     /// Subscription filter, as text.
@@ -385,6 +388,10 @@ pub struct QueueChoice {
     pub min_qos: u8,
     /// The delay that they may have, in milliseconds.
     pub target_delay_ms: Option<u64>,
+    /// Messages that may wait in any case.
+    pub threshold: Option<u64>,
+    /// Messages a second of one publisher that feeds them and that nobody holds back.
+    pub default_rate: Option<f64>,
 }
 
 /// Logging.

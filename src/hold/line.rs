@@ -29,8 +29,9 @@ struct Waiting {
     joined: u64,
 }
 
-/// The virtual time between two turns of a publisher of weight 1.
-const ROUND: u64 = 1 << 32;
+/// The virtual time between two turns of a publisher of weight 1: fine enough for a million of them, and the time does not
+/// run out within years.
+const ROUND: u64 = 1 << 26;
 
 impl Line {
     /// Goes to the end, unless it stands in line already. The end is nearer for those who weigh more: they have their turn

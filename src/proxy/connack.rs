@@ -1,6 +1,6 @@
 //! What an upstream's CONNACK says, and what the proxy adds to it.
 
-use super::frames::{self, each_property, header, two, varint, write_varint};
+use super::frames::{self, Nonsense, each_property, header, two, varint, write_varint};
 use crate::wire::Version;
 
 /// What matters of a CONNACK.
@@ -30,11 +30,11 @@ const TOPIC_ALIAS_MAXIMUM: u8 = 0x22;
 const MAXIMUM_PACKET_SIZE: u8 = 0x27;
 
 /// Reads the body of a CONNACK.
-pub(super) fn read(version: Version, body: &[u8]) -> Result<Answer, &'static str> {
-    let [flags, code, ..] = *body else { return Err("a CONNACK that ends too soon") };
+pub(super) fn read(version: Version, body: &[u8]) -> Result<Answer, Nonsense> {
+    let [flags, code, ..] = *body else { return Err(Nonsense::ShortConnack) };
     let mut answer = Answer { accepted: code == 0, session_present: flags & 1 != 0, ..Answer::default() };
     if version == Version::V311 {
-        return if body.len() == 2 { Ok(answer) } else { Err("a CONNACK that is too long") };
+        return if body.len() == 2 { Ok(answer) } else { Err(Nonsense::LongConnack) };
     }
     each_property(properties(body)?, |id, value| {
         let four = || u32::from_be_bytes(value.try_into().unwrap_or_default());
@@ -55,7 +55,7 @@ pub(super) fn amend(
     body: &[u8],
     answer: &Answer,
     own: &Own<'_>,
-) -> Result<bool, &'static str> {
+) -> Result<bool, Nonsense> {
     let smaller = answer.maximum_packet_size.is_none_or(|theirs| theirs > own.maximum_packet_size);
     let fewer = answer.topic_alias_maximum > own.topic_alias_maximum;
     if !answer.accepted || !smaller && !fewer && own.assigned.is_none() {
@@ -93,9 +93,9 @@ pub(super) fn amend(
     Ok(true)
 }
 
-fn properties(body: &[u8]) -> Result<&[u8], &'static str> {
-    let (length, start) = varint(body, 2).ok_or("a CONNACK that ends too soon")?;
-    body.get(start..start + length).ok_or("a CONNACK that ends too soon")
+fn properties(body: &[u8]) -> Result<&[u8], Nonsense> {
+    let (length, start) = varint(body, 2).ok_or(Nonsense::ShortConnack)?;
+    body.get(start..start + length).ok_or(Nonsense::ShortConnack)
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ counters! {
     bytes_sent => "tidegate_upstream_bytes_sent_total",
     /// Packets changed on their way, in either direction.
     changed => "tidegate_proxy_packets_changed_total",
-    /// PINGREQs sent to the upstream broker in the name of held publishers.
+    /// PINGREQs sent to the upstream broker in the name of clients whose packets are held or answered here.
     pings => "tidegate_proxy_pings_total",
     /// Answers of sources that say how long queues are.
     source_answers => "tidegate_source_answers_total",

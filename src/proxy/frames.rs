@@ -16,8 +16,68 @@ pub(super) const PINGRESP: u8 = 13;
 pub(super) const DISCONNECT: u8 = 14;
 pub(super) const AUTH: u8 = 15;
 
+/// What an upstream sent that is not MQTT. It is the upstream's fault, and the connection cannot be used any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Nonsense {
+    /// More than `session.max_packet_size` allows.
+    #[error("a packet larger than session.max_packet_size")]
+    TooLarge,
+    /// The remaining length does not end.
+    #[error("a length of more than four bytes")]
+    Length,
+    /// There are three levels of QoS.
+    #[error("a message with QoS 3")]
+    QoS3,
+    /// A type that is reserved, or that only clients send.
+    #[error("a packet that no server sends")]
+    NotAServers,
+    /// Flags that must be as the specification says are not.
+    #[error("reserved flags of the first byte")]
+    Flags,
+    /// A PUBLISH without all that must be in it.
+    #[error("a message that ends too soon")]
+    ShortMessage,
+    /// The bytes of the topic are not text.
+    #[error("a topic that is not UTF-8")]
+    Topic,
+    /// Neither a topic nor an alias.
+    #[error("a message without a topic")]
+    NoTopic,
+    /// QoS 1 or 2 with identifier 0 or none.
+    #[error("a message without a packet identifier")]
+    NoIdentifier,
+    /// PUBACK, PUBREC, SUBACK or UNSUBACK without all that must be in it.
+    #[error("an acknowledgement that ends too soon")]
+    ShortAcknowledgement,
+    /// An unknown property, or one that ends after the properties do.
+    #[error("a property that cannot be")]
+    Property,
+    /// A CONNACK without all that must be in it.
+    #[error("a CONNACK that ends too soon")]
+    ShortConnack,
+    /// A CONNACK of 3.1.1 with more than its two bytes.
+    #[error("a CONNACK that is too long")]
+    LongConnack,
+    /// The answer to CONNECT is another packet.
+    #[error("its first packet is not CONNACK")]
+    NotConnack,
+    /// The client has been let in before.
+    #[error("a second CONNACK")]
+    SecondConnack,
+    /// Something for a client that is not let in.
+    #[error("a packet before CONNACK")]
+    BeforeConnack,
+}
+
+/// For those who say no more about why a connection ended.
+impl From<Nonsense> for &'static str {
+    fn from(_: Nonsense) -> Self {
+        "the upstream sent what is not MQTT"
+    }
+}
+
 /// Finds the packet at the front of `buffer`; `None` when more bytes are needed, an error when no server sends that.
-pub(super) fn find(buffer: &[u8], version: Version, maximum: usize) -> Result<Option<Frame>, &'static str> {
+pub(super) fn find(buffer: &[u8], version: Version, maximum: usize) -> Result<Option<Frame>, Nonsense> {
     let Some((&first, lengths)) = buffer.split_first() else { return Ok(None) };
     check_first(first, version)?;
     let mut body = 0;
@@ -26,25 +86,25 @@ pub(super) fn find(buffer: &[u8], version: Version, maximum: usize) -> Result<Op
         if byte & 0x80 == 0 {
             let header = index + 2;
             if header + body > maximum {
-                return Err("a packet larger than session.max_packet_size");
+                return Err(Nonsense::TooLarge);
             }
             return Ok((buffer.len() >= header + body).then_some(Frame { first, header, body }));
         }
     }
-    if lengths.len() >= 4 { Err("a length of more than four bytes") } else { Ok(None) }
+    if lengths.len() >= 4 { Err(Nonsense::Length) } else { Ok(None) }
 }
 
-fn check_first(first: u8, version: Version) -> Result<(), &'static str> {
+fn check_first(first: u8, version: Version) -> Result<(), Nonsense> {
     let flags = first & 0x0F;
     let wanted = match first >> 4 {
-        PUBLISH if QoS::from_bits((flags >> 1) & 0b11).is_none() => return Err("a message with QoS 3"),
+        PUBLISH if QoS::from_bits((flags >> 1) & 0b11).is_none() => return Err(Nonsense::QoS3),
         PUBLISH => return Ok(()),
         PUBREL => 0b0010,
         CONNACK | PUBACK | PUBREC | PUBCOMP | SUBACK | UNSUBACK | PINGRESP => 0,
         DISCONNECT | AUTH if version == Version::V5 => 0,
-        _ => return Err("a packet that no server sends"),
+        _ => return Err(Nonsense::NotAServers),
     };
-    if flags == wanted { Ok(()) } else { Err("reserved flags of the first byte") }
+    if flags == wanted { Ok(()) } else { Err(Nonsense::Flags) }
 }
 
 /// A message from the upstream.
@@ -63,32 +123,31 @@ pub(super) struct Delivered<'a> {
 }
 
 /// What a PUBLISH is about.
-pub(super) fn delivered(version: Version, first: u8, body: &[u8]) -> Result<Delivered<'_>, &'static str> {
-    const SHORT: &str = "a message that ends too soon";
-    let qos = QoS::from_bits((first >> 1) & 0b11).ok_or("a message with QoS 3")?;
-    let (topic, mut at) = binary(body, 0).ok_or(SHORT)?;
-    let topic = std::str::from_utf8(topic).map_err(|_| "a topic that is not UTF-8")?;
+pub(super) fn delivered(version: Version, first: u8, body: &[u8]) -> Result<Delivered<'_>, Nonsense> {
+    let qos = QoS::from_bits((first >> 1) & 0b11).ok_or(Nonsense::QoS3)?;
+    let (topic, mut at) = binary(body, 0).ok_or(Nonsense::ShortMessage)?;
+    let topic = std::str::from_utf8(topic).map_err(|_| Nonsense::Topic)?;
     let mut packet_id = 0;
     if qos != QoS::AtMostOnce {
-        packet_id = two(body, at).filter(|id| *id != 0).ok_or("a message without a packet identifier")?;
+        packet_id = two(body, at).filter(|id| *id != 0).ok_or(Nonsense::NoIdentifier)?;
         at += 2;
     }
     let mut alias = None;
     if version == Version::V5 {
-        let (length, start) = varint(body, at).ok_or(SHORT)?;
+        let (length, start) = varint(body, at).ok_or(Nonsense::ShortMessage)?;
         at = start + length;
-        let properties = body.get(start..at).ok_or(SHORT)?;
+        let properties = body.get(start..at).ok_or(Nonsense::ShortMessage)?;
         alias = find_alias(properties)?;
     }
     if topic.is_empty() && alias.is_none() {
-        return Err("a message without a topic");
+        return Err(Nonsense::NoTopic);
     }
     Ok(Delivered { qos, retain: first & 1 != 0, dup: first & 8 != 0, topic, packet_id, alias, payload: at })
 }
 
 /// The packet identifier at the front of a body.
-pub(super) fn packet_id(body: &[u8]) -> Result<u16, &'static str> {
-    two(body, 0).ok_or("an acknowledgement that ends too soon")
+pub(super) fn packet_id(body: &[u8]) -> Result<u16, Nonsense> {
+    two(body, 0).ok_or(Nonsense::ShortAcknowledgement)
 }
 
 /// Whether an acknowledgement says that something went wrong.
@@ -97,13 +156,12 @@ pub(super) fn is_refusal(body: &[u8]) -> bool {
 }
 
 /// Where the codes of a SUBACK or UNSUBACK begin.
-pub(super) fn codes(version: Version, body: &[u8]) -> Result<usize, &'static str> {
-    const SHORT: &str = "an acknowledgement that ends too soon";
+pub(super) fn codes(version: Version, body: &[u8]) -> Result<usize, Nonsense> {
     if version == Version::V311 {
-        return if body.len() >= 2 { Ok(2) } else { Err(SHORT) };
+        return if body.len() >= 2 { Ok(2) } else { Err(Nonsense::ShortAcknowledgement) };
     }
-    let (length, start) = varint(body, 2).ok_or(SHORT)?;
-    if start + length <= body.len() { Ok(start + length) } else { Err(SHORT) }
+    let (length, start) = varint(body, 2).ok_or(Nonsense::ShortAcknowledgement)?;
+    if start + length <= body.len() { Ok(start + length) } else { Err(Nonsense::ShortAcknowledgement) }
 }
 
 /// A Variable Byte Integer at a place, and where what follows it begins.
@@ -144,7 +202,7 @@ pub(super) fn write_varint(out: &mut Vec<u8>, mut value: usize) {
 }
 
 /// The topic alias among the properties of a message.
-fn find_alias(properties: &[u8]) -> Result<Option<u16>, &'static str> {
+fn find_alias(properties: &[u8]) -> Result<Option<u16>, Nonsense> {
     let mut found = None;
     each_property(properties, |id, value| {
         if id == 0x23 {
@@ -158,7 +216,7 @@ fn find_alias(properties: &[u8]) -> Result<Option<u16>, &'static str> {
 pub(super) fn each_property<'a>(
     properties: &'a [u8],
     mut on: impl FnMut(u8, &'a [u8]),
-) -> Result<(), &'static str> {
+) -> Result<(), Nonsense> {
     let mut at = 0;
     while let Some(&id) = properties.get(at) {
         let start = at + 1;
@@ -175,7 +233,7 @@ pub(super) fn each_property<'a>(
             }
             _ => None,
         };
-        let end = end.filter(|end| *end <= properties.len()).ok_or("a property that cannot be")?;
+        let end = end.filter(|end| *end <= properties.len()).ok_or(Nonsense::Property)?;
         on(id, &properties[start..end]);
         at = end;
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tidegate_plugin::{Crowd, Host, Publisher};
 
 use super::Proxy;
+use crate::wire::correlation_data;
 
 impl Host for Proxy {
     /// Control topics only: there is no connection of the gateway's own to the upstream.
@@ -14,6 +15,26 @@ impl Host for Proxy {
         } else {
             self.stats.own_left_out.add(1);
         }
+    }
+
+    fn retain(&self, topic: &str, payload: &[u8]) {
+        if self.control.owns(topic) {
+            self.control.retain(topic, payload);
+        }
+    }
+
+    fn respond(&self, topic: &str, payload: &[u8], correlation: Option<&[u8]>) -> bool {
+        if !self.control.owns(topic) {
+            self.stats.own_left_out.add(1);
+            return true;
+        }
+        let mut properties = Vec::new();
+        if let Some(data) = correlation {
+            correlation_data(&mut properties, data);
+        }
+        let gone = self.control.respond(topic, payload, properties);
+        self.stats.own_left_out.add(gone.unwrap_or(0));
+        gone.is_some()
     }
 
     fn subscribers(&self, topic: &str) -> usize {

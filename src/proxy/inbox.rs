@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::broker::tree::Subscribed;
 
-/// Bytes of messages that wait for one client; the oldest ones go when there are more.
+/// Bytes of messages that wait for one client; the oldest ones go when there are more, but for the newest.
 const MOST: usize = 256 * 1024;
 
 /// A message of the gateway itself.
@@ -17,6 +17,8 @@ const MOST: usize = 256 * 1024;
 pub(super) struct Note {
     pub(super) topic: Arc<str>,
     pub(super) payload: Bytes,
+    /// Properties for MQTT 5 clients, encoded.
+    pub(super) properties: Bytes,
     pub(super) retain: bool,
 }
 
@@ -46,7 +48,9 @@ impl Inbox {
         state.bytes += note.size();
         state.notes.push_back(note);
         let mut gone = 0;
+        // The newest stays, whatever its size: an answer that never came would be asked for again and again.
         while state.bytes > MOST
+            && state.notes.len() > 1
             && let Some(old) = state.notes.pop_front()
         {
             state.bytes -= old.size();
@@ -56,6 +60,11 @@ impl Inbox {
         drop(state);
         waker.into_iter().for_each(Waker::wake);
         gone
+    }
+
+    /// Whether so little waits that a message more need not cost an old one.
+    pub(super) fn has_room(&self) -> bool {
+        self.state.lock().bytes < MOST / 2
     }
 
     /// Wakes the connection.
@@ -80,7 +89,7 @@ impl Inbox {
 
 impl Note {
     fn size(&self) -> usize {
-        self.topic.len() + self.payload.len() + 64
+        self.topic.len() + self.payload.len() + self.properties.len() + 96
     }
 }
 

@@ -31,13 +31,16 @@ use crate::hold::HeldGates;
 use crate::ledger::{Account, Measured, QUIET_TURNS, name};
 use crate::wire::QoS;
 
+/// Filters of one client that are remembered, for rules about queues.
+const MOST_FILTERS: usize = 1_000;
+
 /// The queue of one session or of one group.
 pub(super) struct Queue {
     pub(super) number: u64,
     /// Since when it is known.
     pub(super) born: Millis,
     owner: Arc<str>,
-    group: Option<Arc<str>>,
+    pub(super) group: Option<Arc<str>>,
     bounds: Bounds,
     /// Publishers wait for their turn.
     lasting: AtomicBool,
@@ -75,7 +78,8 @@ struct State {
     upstream: Flow,
     /// The ledger asks for statements.
     listed: bool,
-    filter: Arc<str>,
+    /// Filters that feed it, those that came first first; at least one from the first subscription on.
+    filters: Arc<[Arc<str>]>,
     qos: QoS,
     consumers: u32,
     /// Messages that they all can be at work on.
@@ -128,6 +132,8 @@ pub(super) struct Feed {
     pub(super) qos: QoS,
     /// The connection that does not want its own messages.
     pub(super) not_from: Option<u64>,
+    /// The consumer gets the retain flag as it was published, so that it does not tell what was stored.
+    pub(super) as_published: bool,
 }
 
 impl Queue {
@@ -142,7 +148,7 @@ impl Queue {
             account: Account::open(moment(now)),
             upstream: Flow::new(moment(now)),
             listed: false,
-            filter: "".into(),
+            filters: Arc::new([]),
             qos: QoS::AtMostOnce,
             consumers: 0,
             window: 0,
@@ -182,10 +188,19 @@ impl Queue {
     pub(super) fn subscribed(&self, filter: &str, qos: QoS, never: bool) {
         let mut state = self.state.lock();
         state.never |= never;
-        if state.filter.is_empty() {
-            state.filter = filter.into();
+        if state.filters.len() < MOST_FILTERS && !state.filters.iter().any(|known| **known == *filter) {
+            let known = state.filters.iter().cloned();
+            state.filters = known.chain([filter.into()]).collect();
         }
         state.qos = state.qos.max(qos);
+    }
+
+    /// A subscription ended. The last filter stays: the queue is called after it.
+    pub(super) fn unsubscribed(&self, filter: &str) {
+        let mut state = self.state.lock();
+        if state.filters.len() > 1 {
+            state.filters = state.filters.iter().filter(|known| ***known != *filter).cloned().collect();
+        }
     }
 
     /// Messages passed that are for this queue; `true` when the ledger must be told of it.
@@ -327,7 +342,7 @@ impl Queue {
 
     /// What members of the group subscribe to.
     pub(super) fn group_path(&self) -> String {
-        let filter = Arc::clone(&self.state.lock().filter);
+        let filter = self.state.lock().filter();
         format!("$share/{}/{filter}", self.owner)
     }
 
@@ -338,6 +353,12 @@ impl Queue {
 }
 
 impl State {
+    /// The filter that it is called after.
+    fn filter(&self) -> Arc<str> {
+        let usual = self.filters.iter().find(|filter| !filter.starts_with('$'));
+        usual.or(self.filters.first()).cloned().unwrap_or_default()
+    }
+
     /// Messages that wait, those that consumers work on, and the age of the first one that waits. What consumers were sent
     /// and cannot work on yet waits in their sockets.
     fn seen(&self, now: Moment) -> (u64, u64, Span) {
@@ -370,14 +391,16 @@ impl Measured for Queue {
         state.go_on();
         let released = self.let_go(&mut state, millis);
         let held = state.take_most_held();
+        let filter = state.filter();
         let report = QueueReport {
             id: self.number,
             name: match &self.group {
-                Some(group) => name::of_group(group, &state.filter),
-                None => name::of_client(&self.owner, &state.filter),
+                Some(group) => name::of_group(group, &filter),
+                None => name::of_client(&self.owner, &filter),
             },
             group: self.group.clone(),
-            filter: Arc::clone(&state.filter),
+            filter,
+            filters: Arc::clone(&state.filters),
             qos: state.qos as u8,
             consumers,
             reading: statement.reading,
@@ -413,6 +436,19 @@ mod tests {
 
     const BOUNDS: Bounds =
         Bounds { limit: 0, window: 50, messages: 100, delay: 1_000, progress: 10_000, nodes: false };
+
+    #[test]
+    fn a_queue_knows_its_filters_and_is_called_after_the_first() {
+        let queue = Queue::new(1, "c".into(), None, BOUNDS, 1);
+        for filter in ["$SYS/#", "billing/#", "debug/#", "billing/#"] {
+            queue.subscribed(filter, QoS::AtLeastOnce, false);
+        }
+        let told = report(&queue, 1);
+        assert_eq!((&*told.name, told.filters.len()), ("client/c:billing/#", 3));
+        queue.unsubscribed("billing/#");
+        assert_eq!(&*report(&queue, 2).name, "client/c:debug/#");
+        assert_eq!(*report(&queue, 3).filters, ["$SYS/#".into(), "debug/#".into()]);
+    }
 
     fn report(queue: &Queue, now: Millis) -> QueueReport {
         queue.measure(moment(now)).unwrap()

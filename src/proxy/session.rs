@@ -184,7 +184,8 @@ impl Sessions {
         };
         queue.subscribed(plain, filter.qos, self.never_holds(group, &session.client_id, user, &filter.path));
         let not_from = filter.no_local.then_some(connection);
-        let feed = Arc::new(Feed { queue, qos: filter.qos, not_from });
+        let feed =
+            Arc::new(Feed { queue, qos: filter.qos, not_from, as_published: filter.retain_as_published });
         session.state.lock().feeds.insert(path, Arc::clone(&feed));
         self.tree.write().insert(plain, Arc::clone(&feed));
         self.generation.fetch_add(1, Ordering::Release);
@@ -195,6 +196,9 @@ impl Sessions {
     pub(super) fn unsubscribe(&self, session: &Arc<Session>, path: &str) -> Option<Arc<Feed>> {
         let feed = session.state.lock().feeds.remove(path)?;
         self.drop_feed(path, &feed);
+        if feed.queue.group.is_none() {
+            feed.queue.unsubscribed(path);
+        }
         Some(feed)
     }
 

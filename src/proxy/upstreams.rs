@@ -1,7 +1,9 @@
 //! The addresses of the upstream broker: which one is used, and when one that failed is tried again.
 //!
 //! A circuit breaker for each: after a failure an address is left alone for a while, twice as long each time. Then it is
-//! probed, and clients use it again once the probe gets through.
+//! probed, and clients use it again once the probe's CONNECT is answered: a broker may take connections long before it lets
+//! anybody in. What one client brought about, such as a connection that was closed before CONNECT was answered, only
+//! has the address probed.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -14,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::counts::{Counts, Lines};
 use super::dial::{DialError, Dialer};
-use super::frames;
+use super::frames::{self, Nonsense};
 use crate::broker::clock::{Clock, Millis};
 use crate::config::ProxySettings;
 use crate::listen::Stream;
@@ -22,6 +24,12 @@ use crate::wire::Version;
 
 /// How often addresses that failed are looked at.
 const LOOK: Duration = Duration::from_millis(50);
+/// How long a probe waits at most: one that is never answered must not put off the next one.
+const PROBE_PATIENCE: Duration = Duration::from_secs(1);
+/// An address that takes connections is not left alone for longer, in milliseconds: it may let clients in at any moment.
+const LONGEST_PAUSE_IF_REACHED: Millis = 1_000;
+/// The largest answer to a probe.
+const PROBE_ANSWER: usize = 64 * 1024;
 
 /// All addresses.
 pub(super) struct Upstreams {
@@ -76,14 +84,21 @@ pub(super) struct Connected {
 /// What came in the place of an answer to CONNECT.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
+    /// There is no connection.
     #[error(transparent)]
-    Io(#[from] io::Error),
+    Unreachable(io::Error),
+    /// There was nothing for too long.
     #[error("no answer in time")]
     Late,
+    /// It ended the connection. It may do so because of this client: one that is banned, or whose identifier comes too often.
     #[error("it closed the connection before it answered CONNECT")]
     Closed,
+    /// It is no MQTT broker.
     #[error("its answer to CONNECT is not MQTT: {0}")]
-    Nonsense(&'static str),
+    Nonsense(#[from] Nonsense),
+    /// It says itself that it lets nobody in.
+    #[error("it says that it is not available")]
+    Unavailable,
 }
 
 impl Upstreams {
@@ -125,12 +140,25 @@ impl Upstreams {
                     if matches!(failure, Failure::Nonsense(_)) {
                         watch.counts.nonsense.add(1);
                     }
-                    self.failed(index, &failure.to_string(), watch);
+                    match failure {
+                        Failure::Closed => self.doubted(index, &failure, watch),
+                        _ => self.failed(index, &failure, watch),
+                    }
                 }
             }
         }
         watch.counts.unavailable.add(1);
         None
+    }
+
+    /// Notes that an address did not serve one client; whether it serves others is looked at soon.
+    fn doubted(&self, index: usize, failure: &Failure, watch: &Watch<'_>) {
+        watch.counts.failed.add(1);
+        self.suspect(index);
+        if watch.lines.upstream.allows(watch.clock.now()) {
+            let (upstream, why) = (self.name(index), failure.to_string());
+            tracing::warn!(upstream, why, "the upstream did not let a client in");
+        }
     }
 
     /// The name of an address.
@@ -175,13 +203,16 @@ impl Upstreams {
     }
 
     /// Notes that an address failed.
-    pub(super) fn failed(&self, index: usize, why: &str, watch: &Watch<'_>) {
+    fn failed(&self, index: usize, failure: &Failure, watch: &Watch<'_>) {
         watch.counts.failed.add(1);
         let Some(address) = self.addresses.get(index) else { return };
         let now = watch.clock.now();
         let mut breaker = address.breaker.lock();
         breaker.failures = breaker.failures.saturating_add(1);
-        let longest = self.settings.max_retry_ms;
+        let longest = match failure {
+            Failure::Unreachable(_) => self.settings.max_retry_ms,
+            _ => self.settings.max_retry_ms.min(LONGEST_PAUSE_IF_REACHED),
+        };
         let pause = (self.settings.retry_ms << (breaker.failures - 1).min(16)).min(longest);
         // between half of it and all of it, so that gateways that lost it together do not come together
         let pause = pause / 2 + random_below(pause / 2 + 1);
@@ -192,7 +223,7 @@ impl Upstreams {
             watch.counts.opened.add(1);
         }
         if watch.lines.upstream.allows(now) {
-            let upstream = &*address.name;
+            let (upstream, why) = (&*address.name, failure.to_string());
             tracing::warn!(upstream, why, "the upstream cannot be used; trying again in {pause} ms");
         }
     }
@@ -216,21 +247,34 @@ impl Upstreams {
             }
             breaker.losses
         };
-        let patience = Duration::from_millis(self.settings.timeout_ms);
-        match tokio::time::timeout(patience, self.dialer.dial(&address.name, None)).await {
-            Ok(Ok(_)) => {
-                // Those who come next find out whether it answers. If not, the pause goes on growing.
+        let patience = Duration::from_millis(self.settings.timeout_ms).min(PROBE_PATIENCE);
+        match tokio::time::timeout(patience, self.try_out(index)).await.unwrap_or(Err(Failure::Late)) {
+            Ok(()) => {
                 let mut breaker = address.breaker.lock();
                 breaker.explained = losses;
-                let (open, failures) = (std::mem::take(&mut breaker.open), breaker.failures);
+                let failures = std::mem::take(&mut breaker.failures);
+                let open = std::mem::take(&mut breaker.open);
                 drop(breaker);
                 if open {
                     watch.counts.recovered.add(1);
                     tracing::info!(upstream = &*address.name, failures, "the upstream can be used again");
                 }
             }
-            Ok(Err(error)) => self.failed(index, &error.to_string(), watch),
-            Err(_) => self.failed(index, "no answer in time", watch),
+            Err(failure) => self.failed(index, &failure, watch),
+        }
+    }
+
+    /// Whether a client would be answered, as one that nobody knows: who is refused is answered, too.
+    async fn try_out(&self, index: usize) -> Result<(), Failure> {
+        let (mut stream, input) =
+            self.ask(index, &probe_connect(), Version::V311, None, PROBE_ANSWER).await?;
+        // The broker need not hear the goodbye: it sees the connection end.
+        let _ = stream.write_all(&[0xE0, 0]).await;
+        let _ = stream.flush().await;
+        const SERVER_UNAVAILABLE: u8 = 3;
+        match input.get(3) {
+            Some(&SERVER_UNAVAILABLE) => Err(Failure::Unavailable),
+            _ => Ok(()),
         }
     }
 
@@ -247,25 +291,36 @@ impl Upstreams {
         client: Option<SocketAddr>,
         maximum: usize,
     ) -> Result<(Stream, Vec<u8>), Failure> {
-        let mut stream = self.dialer.dial(&self.addresses[index].name, client).await?;
-        stream.write_all(connect).await?;
-        stream.flush().await?;
+        let dialled = self.dialer.dial(&self.addresses[index].name, client).await;
+        let mut stream = dialled.map_err(Failure::Unreachable)?;
+        stream.write_all(connect).await.map_err(|_| Failure::Closed)?;
+        stream.flush().await.map_err(|_| Failure::Closed)?;
         let (mut input, mut chunk) = (Vec::new(), [0; 2048]);
         loop {
             match frames::find(&input, version, maximum) {
                 Ok(Some(found)) if matches!(found.first >> 4, frames::CONNACK | frames::AUTH) => {
                     return Ok((stream, input));
                 }
-                Ok(Some(_)) => return Err(Failure::Nonsense("its first packet is not CONNACK")),
+                Ok(Some(_)) => return Err(Nonsense::NotConnack.into()),
                 Ok(None) => {}
-                Err(what) => return Err(Failure::Nonsense(what)),
+                Err(what) => return Err(what.into()),
             }
-            match stream.read(&mut chunk).await? {
-                0 => return Err(Failure::Closed),
-                count => input.extend_from_slice(&chunk[..count]),
+            match stream.read(&mut chunk).await {
+                Ok(0) | Err(_) => return Err(Failure::Closed),
+                Ok(count) => input.extend_from_slice(&chunk[..count]),
             }
         }
     }
+}
+
+/// A CONNECT of MQTT 3.1.1 with a clean session, under a name that nobody has.
+fn probe_connect() -> Vec<u8> {
+    let name = format!("tidegate-probe-{:08x}", random_below(1 << 32));
+    let mut packet = vec![0x10, 12 + name.len() as u8];
+    packet.extend(b"\x00\x04MQTT\x04\x02\x00\x0A\x00");
+    packet.push(name.len() as u8);
+    packet.extend(name.into_bytes());
+    packet
 }
 
 /// What is needed to tell of failures.
@@ -278,4 +333,89 @@ pub(super) struct Watch<'a> {
 /// A random number below this one, from the standard library's random hash keys; 0 when that is 0.
 pub(super) fn random_below(end: u64) -> u64 {
     RandomState::new().build_hasher().finish().checked_rem(end).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// A broker that answers CONNECT so; nobody whose CONNECT holds this text is answered.
+    async fn broker(answer: &'static [u8], turned_away: &'static [u8]) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let mut connect = [0; 256];
+                let size = client.read(&mut connect).await.unwrap();
+                if !connect[..size].windows(turned_away.len()).any(|part| part == turned_away) {
+                    client.write_all(answer).await.unwrap();
+                }
+            }
+        });
+        address
+    }
+
+    struct World {
+        upstreams: Upstreams,
+        counts: Counts,
+        lines: Lines,
+        clock: Clock,
+    }
+
+    impl World {
+        fn new(address: String) -> Self {
+            let settings = ProxySettings { upstream: vec![address], ..ProxySettings::default() };
+            Self {
+                upstreams: Upstreams::new(&settings).unwrap(),
+                counts: Counts::default(),
+                lines: Lines::default(),
+                clock: Clock::start(),
+            }
+        }
+
+        fn watch(&self) -> Watch<'_> {
+            Watch { counts: &self.counts, lines: &self.lines, clock: &self.clock }
+        }
+
+        async fn is_let_in(&self, connect: &[u8]) -> bool {
+            self.upstreams.connect(connect, Version::V311, None, 1024, &self.watch()).await.is_some()
+        }
+    }
+
+    const BANNED: &[u8] = b"\x10\x12\x00\x04MQTT\x04\x02\x00\x0A\x00\x06banned";
+
+    #[tokio::test]
+    async fn a_client_that_is_turned_away_closes_the_address_for_nobody_else() {
+        let world = World::new(broker(b"\x20\x02\x00\x00", b"banned").await);
+        assert!(!world.is_let_in(BANNED).await);
+        assert!(world.is_let_in(&probe_connect()).await);
+        let loss = world.upstreams.suspect(0);
+        world.upstreams.probe(0, &world.watch()).await;
+        assert_eq!(world.upstreams.health(0, loss), Health::Works);
+        assert!(!world.is_let_in(BANNED).await);
+        assert_eq!(world.upstreams.usable(), 1);
+    }
+
+    #[tokio::test]
+    async fn an_address_that_answers_nobody_is_left_alone() {
+        for answer in [&b""[..], b"\x20\x02\x00\x03", b"HTTP/1.1 400"] {
+            let world = World::new(broker(answer, b"banned").await);
+            world.is_let_in(BANNED).await;
+            let loss = world.upstreams.suspect(0);
+            world.upstreams.probe(0, &world.watch()).await;
+            assert_eq!(world.upstreams.health(0, loss), Health::Gone, "{answer:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn who_is_refused_is_answered() {
+        let world = World::new(broker(b"\x20\x02\x00\x05", b"banned").await);
+        let loss = world.upstreams.suspect(0);
+        world.upstreams.probe(0, &world.watch()).await;
+        assert_eq!(world.upstreams.health(0, loss), Health::Works);
+    }
 }

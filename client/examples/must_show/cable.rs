@@ -36,7 +36,9 @@ pub(crate) async fn run(quick: bool) -> Shown {
     until("what was kept", || publisher.stats().waiting == 0 && publisher.stats().urgent_waiting == 0).await;
     let after = publisher.stats();
     let mut shown = Shown::default();
-    shown.show("the longest offer", format!("{longest:?}"), longest < Duration::from_millis(100));
+    // A quick run is one on a busy machine, where only waiting for the network would show.
+    let bound = Duration::from_millis(if quick { 1_500 } else { 100 });
+    shown.show("the longest offer", format!("{longest:?}"), longest < bound);
     shown.show("bytes buffered at most", format!("{largest} of {BUFFER}"), largest <= BUFFER);
     let text = format!(
         "{} waiting, {} dropped, {} refused, of {}",

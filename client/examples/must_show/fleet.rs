@@ -16,15 +16,17 @@ const FLEET: u32 = 200;
 /// Messages a second that each sends when nobody holds it back: 250 together.
 const OWN_RATE: f64 = 1.25;
 /// What the gateway wants from all of them.
-const ANNOUNCED: &str = "tidegate_queue_announced_rate{queue=\"worker:fleet/#\"}";
+const ANNOUNCED: &str = "tidegate_queue_announced_rate{queue=\"client/worker:fleet/#\"}";
 /// The consumer takes 50 messages a second.
 const WORK: Duration = Duration::from_millis(20);
-const SETTLE: Duration = Duration::from_secs(30);
-const MEASURE: Duration = Duration::from_secs(60);
+/// How long it settles and how long it is measured, usually and when it is to be quick.
+const TIMES: [(Duration, Duration); 2] =
+    [(Duration::from_secs(30), Duration::from_secs(60)), (Duration::from_secs(20), Duration::from_secs(20))];
 /// How long what waits at the end may take.
 const REST: Duration = Duration::from_secs(40);
 
-pub(crate) async fn run() -> Shown {
+pub(crate) async fn run(quick: bool) -> Shown {
+    let (settle, measure) = TIMES[usize::from(quick)];
     let gateway = Arc::new(Gateway::start("127.0.0.1:0", &[]));
     let over = Arc::new(AtomicBool::new(false));
     let worker = consume(&gateway, over.clone()).await;
@@ -36,7 +38,7 @@ pub(crate) async fn run() -> Shown {
     let start = Instant::now();
     let (mut offered, mut count, mut announced, mut rates) = (0.0, 0_u32, Vec::new(), Vec::new());
     let mut ticks = tokio::time::interval(Duration::from_millis(400));
-    while start.elapsed() < SETTLE + MEASURE {
+    while start.elapsed() < settle + measure {
         ticks.tick().await;
         for (member, publisher) in fleet.iter().enumerate() {
             let sample = f64::from(count) + member as f64 / 7.0;
@@ -49,7 +51,7 @@ pub(crate) async fn run() -> Shown {
         announced.push((Instant::now(), metric.unwrap()));
         rates.push((Instant::now(), fleet.iter().filter_map(Publisher::rate).sum()));
     }
-    let (from, to) = (start + SETTLE, start + SETTLE + MEASURE);
+    let (from, to) = (start + settle, start + settle + measure);
     let held = fleet.iter().filter(|publisher| publisher.is_held_back()).count();
     let (told, followed) = (mean(&announced, from), mean(&rates, from));
     let seconds = |times: &[Instant]| {
@@ -65,12 +67,13 @@ pub(crate) async fn run() -> Shown {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     over.store(true, Ordering::Relaxed);
-    report((&sent, &accepted), (told, followed), held, &fleet, *worker.lock(), (offered, all))
+    report((&sent, &accepted), measure, (told, followed), held, &fleet, *worker.lock(), (offered, all))
 }
 
 /// `got` and `offered` are the sum of all samples and their number.
 fn report(
     (times, accepted): (&[f64], &[f64]),
+    measure: Duration,
     (told, followed): (f64, f64),
     held: usize,
     fleet: &[Publisher],
@@ -79,7 +82,7 @@ fn report(
 ) -> Shown {
     let mut shown = Shown::default();
     shown.show("publishers held back at the end", held, held == fleet.len());
-    let sent = times.len() as f64 / MEASURE.as_secs_f64();
+    let sent = times.len() as f64 / measure.as_secs_f64();
     let text =
         format!("{followed:.1} where {told:.1} were announced, {:+.1}%", 100.0 * (followed / told - 1.0));
     shown.show("the sum of the publishers' rates", text, (followed / told - 1.0).abs() <= 0.05);

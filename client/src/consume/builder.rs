@@ -108,7 +108,8 @@ impl SubscriberBuilder {
         self
     }
 
-    /// Topics that are kept track of; what comes under others is handed on as it comes. Default: 10,000.
+    /// Topics that are kept track of, with names of 256 bytes on average; what comes under others is handed on as it comes.
+    /// Default: 10,000.
     pub fn most_topics(mut self, topics: usize) -> Self {
         self.most_topics = topics;
         self
@@ -123,7 +124,7 @@ impl SubscriberBuilder {
         self
     }
 
-    /// Bytes of updates that wait for the program, and as many again that wait for a missing one before them. Default: 16 MiB.
+    /// Bytes of updates that wait for the program, their topics and what it takes to keep them included, and as many again that wait for a missing one before them. Default: 16 MiB.
     /// An update that is longer than this alone is lost, and counted.
     pub fn buffer_bytes(mut self, bytes: usize) -> Self {
         self.buffer_bytes = bytes;
@@ -185,9 +186,10 @@ impl SubscriberBuilder {
             topics,
             clock,
         };
+        let status = link.status();
         let driver = Driver::new(shared.clone(), link, parts);
         let task = runtime.spawn(driver.run(takings, closing));
-        Ok(Subscriber { shared, updates, taken, close, task })
+        Ok(Subscriber { shared, status, updates, taken, close, task })
     }
 
     fn validate(&self) -> Result<(), Error> {

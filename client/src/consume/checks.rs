@@ -12,6 +12,10 @@ pub(super) type AnyStrategy = Box<dyn Strategy + Send>;
 /// How long what waits is kept waiting while the gateway brings what is missing, answer by answer.
 const LONGEST_FETCH: Span = Span::from_secs(60);
 
+/// How often the time is doubled after which a gateway is asked again that never answered: with the usual patience, up to
+/// ten minutes.
+const MOST_DOUBLED: u32 = 7;
+
 /// What to do now.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Ask {
@@ -26,6 +30,8 @@ struct UnderWay {
     id: u64,
     sent: Moment,
     regular: bool,
+    /// Whether nothing was ever answered.
+    start: bool,
 }
 
 /// Decides when to ask and learns from the answers.
@@ -47,6 +53,8 @@ pub(super) struct Checks {
     found: u32,
     /// Since when answers say that there is more; none when the last one did not.
     more: Option<Moment>,
+    /// How many in a row were not answered before the gateway has told where things stand: perhaps nobody is there who would.
+    unheard: u32,
     pub(super) counts: CheckCounts,
 }
 
@@ -78,6 +86,7 @@ impl Checks {
             ids: 0,
             found: 0,
             more: None,
+            unheard: 0,
             counts,
         }
     }
@@ -86,7 +95,7 @@ impl Checks {
     pub(super) fn connected(&mut self, now: Moment, random: &mut dyn Random) {
         let first = self.timer.first(now, random);
         self.due = Some(self.due.map_or(first, |due| due.max(now).min(first)));
-        self.under_way = None;
+        (self.under_way, self.unheard) = (None, 0);
     }
 
     /// The connection is gone, and so is what was asked.
@@ -116,7 +125,8 @@ impl Checks {
             Pass::Wait(wait) => Ask::At(now + wait),
             Pass::Go => {
                 self.ids += 1;
-                self.under_way = Some(UnderWay { id: self.ids, sent: now, regular: regular && !start });
+                let regular = regular && !start;
+                self.under_way = Some(UnderWay { id: self.ids, sent: now, regular, start });
                 self.first_asked.get_or_insert(now);
                 self.counts.made += 1;
                 Ask::Now(self.ids)
@@ -150,6 +160,7 @@ impl Checks {
         random: &mut dyn Random,
     ) {
         let Some(UnderWay { sent, regular, .. }) = self.under_way.take() else { return };
+        self.unheard = 0;
         self.more = more.then(|| self.more.unwrap_or(now));
         self.found = self.found.saturating_add(missing);
         let first = self.first_asked.take().unwrap_or(sent);
@@ -175,6 +186,7 @@ impl Checks {
 
     fn come_back(&mut self, retry: Span, now: Moment, random: &mut dyn Random) {
         let Some(UnderWay { sent, .. }) = self.under_way.take() else { return };
+        self.unheard = 0;
         // Nothing was looked up, as with silence. All who were told the same time must not come back together.
         let next = self.timer.on_silence(sent, now, random);
         self.not_before = now + retry.scale(1.0 + 0.5 * random.uniform());
@@ -201,7 +213,9 @@ impl Checks {
         (self.under_way, self.more) = (None, None);
         self.counts.silent += 1;
         // Whoever else met with the same silence must not come back at the same moment.
-        self.not_before = now + self.patience.scale(random.uniform());
+        let factor = f64::from(1_u32 << self.unheard.min(MOST_DOUBLED));
+        self.not_before = now + self.patience.scale(factor * random.uniform());
+        self.unheard += u32::from(under_way.start);
         self.due = Some(self.timer.on_silence(under_way.sent, now, random));
     }
 

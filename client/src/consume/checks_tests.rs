@@ -85,6 +85,24 @@ fn a_gap_is_asked_for_out_of_turn_within_the_limit() {
     assert!((38..=42).contains(&made), "{made} in 100 s");
 }
 
+/// Without the plugin nobody answers: a fleet must not ask for ever.
+#[test]
+fn where_nobody_ever_answers_checks_become_rare() {
+    let (mut checks, mut random, mut now) = (checks(tuned(), 0.4), Seeded::new(1), at(0.0));
+    checks.connected(now, &mut random);
+    let mut made = Vec::new();
+    while now < at(24.0 * 3_600.0) {
+        match checks.step(now, false, true, &mut random) {
+            Ask::Now(_) => made.push(now),
+            Ask::At(moment) => now = moment.max(now),
+        }
+    }
+    assert!(made.len() < 24 * 60, "{} in a day", made.len());
+    assert!(made[2] < at(60.0), "but not at first");
+    checks.connected(now, &mut random);
+    assert_eq!(checks.unheard, 0, "there may be one who answers on another connection");
+}
+
 #[test]
 fn a_later_time_is_kept_and_spread() {
     let mut returns = Vec::new();

@@ -158,6 +158,7 @@ impl Driver {
         loop {
             match checks.step(now, known, start, &mut self.random) {
                 Ask::Now(id) => {
+                    self.parts.tracker.asks(now);
                     let part = self.round.part(self.parts.tracker.known().as_deref());
                     self.purpose = match start {
                         true => Purpose::Start { last: self.round.is_last() },
@@ -208,8 +209,10 @@ impl Driver {
         }));
         up.requests.subscribe(&wanted);
         self.requests = Some(up.requests);
-        self.round.connected();
+        let around = self.parts.topics.check.len() + AROUND;
+        self.round.connected(up.max_packet.saturating_sub(around));
         self.parts.receipts.connected(up.resumed);
+        self.parts.tracker.finds(up.present && !up.resumed);
         let waited = self.parts.tracker.connected(!up.resumed, now);
         self.hand_on(waited);
         if let Some(checks) = &mut self.parts.checks {
@@ -287,11 +290,12 @@ impl Driver {
         let brought = self.parts.tracker.answered(answer, self.purpose, now);
         // What an answer brought nothing of is not asked for again: the next one would not either.
         let cut = truncated && brought.advanced;
-        let more = cut || brought.again || !self.round.is_last();
-        match (brought.again, cut) {
-            (true, _) => self.round.reset(),
-            (false, true) => {}
-            (false, false) => self.round.done(),
+        let next = brought.next.is_some_and(|next| self.round.go_on(next));
+        let more = cut || next || brought.again || !self.round.is_last();
+        match brought.again {
+            true => self.round.reset(),
+            false if cut || next => {}
+            false => self.round.done(),
         }
         checks.answered(brought.missing, more, announced, now, &mut self.random);
         self.hand_on(brought.updates);
@@ -305,7 +309,7 @@ impl Driver {
             let update = Update { topic, payload: ready.payload, seq, via, lost_before, retained };
             // Counted first: whoever has an update finds it in the counts.
             let queued = Queued { update, token };
-            let bytes = queued.update.payload.len();
+            let bytes = queued.update.size();
             if self.is_full(bytes, token) {
                 self.overrun(queued, ready.lost_before);
                 continue;
@@ -332,8 +336,10 @@ impl Driver {
         stats.lost = stats.lost.saturating_add(lost).saturating_add(1);
         drop(stats);
         self.acknowledge_now(queued.token);
-        if self.overrun.len() < MOST_OVERRUN || self.overrun.contains_key(&queued.update.topic) {
-            self.overrun.insert(queued.update.topic, queued.update.lost_before + 1);
+        let Update { topic, lost_before, .. } = queued.update;
+        let room = self.overrun.len() < MOST_OVERRUN && topic.len() <= LONGEST_OVERRUN;
+        if room || self.overrun.contains_key(&topic) {
+            self.overrun.insert(topic, lost_before + 1);
         }
     }
 
@@ -383,5 +389,8 @@ fn count(stats: &mut SubscriberStats, via: Via, lost: u64) {
     }
 }
 
-/// Topics whose overruns are told with their next update.
+/// Topics whose overruns are told with their next update, and how long their names may be.
 const MOST_OVERRUN: usize = 10_000;
+const LONGEST_OVERRUN: usize = 1_024;
+/// More than the fixed parts of a PUBLISH take.
+const AROUND: usize = 16;

@@ -2,29 +2,19 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use tidegate_control::time::Moment;
+use tidegate_control::time::{Moment, Span};
 
+use super::held::{Held, HeldBook};
 use super::subscriber::Via;
 
 /// Payloads without a number that are remembered, to tell what an answer brings from what came by itself.
 const REMEMBERED: usize = 64;
 
-/// An update that waits for those before it.
-#[derive(Debug, Clone)]
-pub(super) struct Held {
-    pub(super) payload: Bytes,
-    pub(super) via: Via,
-    pub(super) since: Moment,
-}
-
-/// How much waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Waiting {
-    pub(super) updates: usize,
-    pub(super) bytes: usize,
-}
+/// How many times longer it may take until the next message comes that a broker keeps until it is acknowledged.
+const SAFE: f64 = 6.0;
 
 /// An update that may be handed on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,17 +30,22 @@ pub(super) struct Ready {
 /// One topic.
 #[derive(Debug, Default)]
 pub(super) struct Line {
+    topic: Arc<str>,
     /// The number of the last update handed on, or of where we came in; none before either.
     pub(super) last: Option<u64>,
     pub(super) held: BTreeMap<u64, Held>,
-    /// The bytes of what is held.
-    held_bytes: usize,
     /// What `last` was when the check under way was made.
     asked: Option<u64>,
     /// There is a new connection, and no answer has come on it: the gateway may count anew.
     doubt: Option<Doubt>,
-    /// `last` is where the gateway says that things stand, and nothing came yet.
-    untouched: bool,
+    /// `last` is where the gateway says that things stand, and what was under way then may still come by itself.
+    behind: Option<Behind>,
+    /// The session goes on after a break, and no answer has told of this topic since: the broker may have kept much.
+    resumed: bool,
+    /// Whether the last that came by itself with a number was a retained one.
+    kept: bool,
+    /// Whether it was one that the broker keeps until it is acknowledged.
+    safe: bool,
     /// Lost since the last update handed on.
     lost: u64,
     /// Whether an update came with a number.
@@ -78,6 +73,26 @@ struct Doubt {
     unnumbered: usize,
 }
 
+/// What was under way when the gateway said where things stand: answers may overtake a whole queue.
+#[derive(Debug, Clone, Copy)]
+struct Behind {
+    /// The last of it that came; none before the first.
+    last: Option<u64>,
+    /// Whether all after that one is to be accounted for: a retained one may be older than the subscription.
+    whole: bool,
+    /// When that was.
+    since: Moment,
+    /// Whether the session was there before us, and may have much in it although none of it came yet.
+    expected: bool,
+}
+
+impl Behind {
+    /// Whether what answers bring has to wait for the rest of it.
+    fn is_waited_for(self) -> bool {
+        self.whole && (self.last.is_some() || self.expected)
+    }
+}
+
 /// What a line made of an update that came by itself.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Came {
@@ -90,23 +105,46 @@ pub(super) enum Came {
 }
 
 impl Line {
+    pub(super) fn new(topic: Arc<str>) -> Self {
+        Self { topic, ..Self::default() }
+    }
+
     /// There is a new connection. With a new session nothing that waits can be completed any more: it goes on.
-    pub(super) fn doubt(&mut self, lost: bool, now: Moment) -> Vec<Ready> {
-        let ready = if lost { self.release(u64::MAX) } else { Vec::new() };
+    pub(super) fn doubt(&mut self, lost: bool, now: Moment, book: &mut HeldBook) -> Vec<Ready> {
+        if lost && self.behind.is_some_and(|behind| behind.last.is_some()) {
+            self.end_behind();
+        }
+        let ready = if lost { self.release(u64::MAX, book) } else { Vec::new() };
         let lost = lost || self.counts_from_new();
+        self.resumed = false;
         self.doubt = Some(Doubt { since: now, lost, open: false, first: None, unnumbered: 0 });
         ready
     }
 
     /// An answer on this connection shows that the gateway counts on.
     pub(super) fn trust(&mut self) {
-        self.doubt = None;
+        self.resumed |= self.doubt.take().is_some_and(|doubt| !doubt.lost);
+    }
+
+    /// Takes the first answer about this topic after a break. Where the gateway has not kept all that is missing and the
+    /// broker has, because it waits for our acknowledgements, it is left to the broker: true if so.
+    pub(super) fn leaves_to_session(&mut self, first: Option<u64>, head: u64, now: Moment) -> bool {
+        let resumed = std::mem::take(&mut self.resumed) && self.safe && self.numbered;
+        let last = self.last.unwrap_or(0);
+        let all = head <= last || first.is_some_and(|first| first <= last + 1);
+        if !resumed || all || !self.held.is_empty() || self.behind.is_some() {
+            return false;
+        }
+        self.behind = Some(Behind { last: Some(last), whole: true, since: now, expected: true });
+        self.last = Some(head);
+        true
     }
 
     /// An answer on this connection shows that the gateway counts anew. What came in the new count stays; what waits from
     /// the old one goes on.
-    pub(super) fn distrust(&mut self) -> Vec<Ready> {
+    pub(super) fn distrust(&mut self, book: &mut HeldBook) -> Vec<Ready> {
         let Some(doubt) = self.doubt.take() else { return Vec::new() };
+        self.behind = None;
         self.forget_marks(doubt.unnumbered);
         if let Some((first, called)) = doubt.first {
             // It went on as the next one of the old count. What came before it in the new one is too late.
@@ -114,23 +152,32 @@ impl Line {
             self.asked = None;
             return Vec::new();
         }
-        let (old, new): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            std::mem::take(&mut self.held).into_iter().partition(|(_, held)| held.since < doubt.since);
-        self.held = old;
-        let ready = self.restart(0);
-        (self.held, self.held_bytes) = (BTreeMap::new(), 0);
-        new.into_iter().for_each(|(seq, held)| self.hold(seq, held));
+        let new: Vec<u64> =
+            self.held.iter().filter(|(_, held)| held.since >= doubt.since).map(|(seq, _)| *seq).collect();
+        let new: Vec<(u64, Held)> =
+            new.into_iter().filter_map(|seq| Some((seq, self.unhold(seq, book)?))).collect();
+        let ready = self.restart(0, book);
+        new.into_iter().for_each(|(seq, held)| self.hold(seq, held, book));
         ready
     }
 
     /// Takes a number that came by itself: what is to become of its update. `asks` says that checks fetch what is missing.
-    pub(super) fn judge(&mut self, seq: u64, retained: bool, asks: bool) -> Came {
+    /// `safe` says that the broker keeps it until it is acknowledged.
+    pub(super) fn judge(&mut self, seq: u64, retained: bool, safe: bool, asks: bool) -> Came {
         self.numbered = true;
+        (self.kept, self.safe) = (retained, safe);
         let last = *self.last.get_or_insert(seq.saturating_sub(1));
         // What was under way, or retained, when the gateway said where things stand is no duplicate.
-        if std::mem::take(&mut self.untouched) && seq <= last {
+        if self.is_behind(seq) {
+            if !self.doubt.is_some_and(|doubt| doubt.lost) {
+                return Came::Now;
+            }
             self.begin_after(seq.saturating_sub(1));
+        } else if seq > last {
+            // What comes by itself comes in order: nothing before it is under way any more.
+            self.end_behind();
         }
+        let last = self.last.unwrap_or(0);
         // A retained one may be old: the next answer says which it is, if there will be one.
         if self.counts_from_new() && seq <= last && !(retained && asks) {
             self.begin_after(if asks { 0 } else { seq.saturating_sub(1) });
@@ -182,17 +229,28 @@ impl Line {
     }
 
     /// The gateway counts anew, from after this number: what waits is of the old count and goes on.
-    pub(super) fn restart(&mut self, last: u64) -> Vec<Ready> {
-        let ready = self.release(u64::MAX);
+    pub(super) fn restart(&mut self, last: u64, book: &mut HeldBook) -> Vec<Ready> {
+        let ready = self.release(u64::MAX, book);
         self.begin_after(last);
         ready
     }
 
     /// Hands on an update; what is missing before it is lost.
     pub(super) fn hand_on(&mut self, seq: u64, held: Held) -> Ready {
-        let missing = seq.saturating_sub(self.last.unwrap_or(0).saturating_add(1));
-        (self.last, self.untouched) = (Some(seq), false);
-        self.last_payload = Some(mark(&held.payload));
+        let missing = if self.is_behind(seq) {
+            self.come_behind(seq, held.since)
+        } else {
+            self.end_behind();
+            let missing = seq.saturating_sub(self.last.unwrap_or(0).saturating_add(1));
+            self.last = Some(seq);
+            missing
+        };
+        let mark = mark(&held.payload);
+        self.last_payload = Some(mark);
+        if held.via == Via::Active && !self.numbered {
+            // It may still come by itself, and perhaps those that do have no numbers.
+            remember(&mut self.recovered, mark);
+        }
         if let Some(doubt) = &mut self.doubt {
             doubt.first.get_or_insert((seq, missing));
         }
@@ -201,39 +259,79 @@ impl Line {
     }
 
     /// Keeps an update that waits for those before it.
-    pub(super) fn hold(&mut self, seq: u64, held: Held) {
-        self.held_bytes += held.payload.len();
-        let before = self.held.insert(seq, held);
-        self.held_bytes -= before.map_or(0, |before| before.payload.len());
-    }
-
-    /// How many updates wait, and their bytes.
-    pub(super) fn waiting(&self) -> Waiting {
-        Waiting { updates: self.held.len(), bytes: self.held_bytes }
+    pub(super) fn hold(&mut self, seq: u64, held: Held, book: &mut HeldBook) {
+        self.unhold(seq, book);
+        book.add(&self.topic, seq, &held);
+        self.held.insert(seq, held);
     }
 
     /// Hands on what waits, as long as it follows; all up to `until`, whatever is missing.
-    pub(super) fn release(&mut self, until: u64) -> Vec<Ready> {
+    pub(super) fn release(&mut self, until: u64, book: &mut HeldBook) -> Vec<Ready> {
         let mut ready = Vec::new();
         while let Some((seq, _)) = self.held.first_key_value().filter(|(seq, _)| {
             let open = self.doubt.is_some_and(|doubt| doubt.open && doubt.first.is_none());
             let next = self.last.is_some_and(|last| last.checked_add(1) == Some(**seq));
-            **seq <= until || next && !open
+            **seq <= until || next && !open && !self.waits_for_what_is_behind()
         }) {
             let seq = *seq;
-            let held = self.held.remove(&seq);
-            self.held_bytes -= held.as_ref().map_or(0, |held| held.payload.len());
+            let held = self.unhold(seq, book);
             if let Some(held) = held.filter(|_| self.last.is_none_or(|last| seq > last)) {
-                ready.push(self.hand_on(seq, held));
+                if held.told {
+                    self.pass(seq);
+                } else {
+                    ready.push(self.hand_on(seq, held));
+                }
             }
         }
         ready
     }
 
+    /// A check is made. What was under way when the gateway said where things stand, and did not come for so long, is
+    /// lost: it may be the newest, so that it is asked for. What the broker keeps until it is acknowledged has more time.
+    pub(super) fn give_up_on_what_is_behind(&mut self, now: Moment, patience: Span) {
+        let patience = if self.safe { patience.scale(SAFE) } else { patience };
+        if self.behind.is_some_and(|behind| behind.is_waited_for() && behind.since + patience <= now) {
+            self.end_behind();
+        }
+    }
+
+    /// Whether what answers bring waits for what was under way when the gateway said where things stand.
+    pub(super) fn waits_for_what_is_behind(&self) -> bool {
+        self.behind.is_some_and(Behind::is_waited_for)
+    }
+
+    /// How far an answer speaks of this topic, which names this head and brings updates up to `brought`: what it does not
+    /// bring up to there will not come any more.
+    pub(super) fn answered_to(&self, head: u64, brought: Option<u64>, truncated: bool) -> u64 {
+        let last = self.last.unwrap_or(0);
+        // The check named a higher number: of what is missing before that the answer says nothing.
+        let silent = self.asked.is_some_and(|asked| asked > last);
+        match brought {
+            _ if silent || self.waits_for_what_is_behind() => 0,
+            _ if !truncated => head,
+            brought => brought.map_or(last, |brought| brought.max(last)),
+        }
+    }
+
+    /// Whether an update with this payload came by itself without a number, since the last answer. In a line where others
+    /// have numbers, that is one of a publisher whose messages can't carry any.
+    pub(super) fn was_told(&mut self, payload: &[u8]) -> bool {
+        let mark = mark(payload);
+        let place = self.unnumbered.iter().position(|known| *known == mark);
+        place.is_some_and(|place| self.unnumbered.drain(..=place).next().is_some())
+    }
+
+    /// An answer told all that is new: what came without a number before it explains nothing after it.
+    pub(super) fn forget_told(&mut self) {
+        self.unnumbered.clear();
+    }
+
     /// Takes an update without a number; none when it was there before.
     pub(super) fn unnumbered(&mut self, payload: Bytes, retain: bool, token: Option<u64>) -> Option<Ready> {
         let mark = mark(&payload);
-        if retain && self.last_payload == Some(mark) {
+        // In a session that goes on, what the broker kept is older than what came; in a new one it may be news.
+        let news = self.doubt.is_some_and(|doubt| doubt.lost);
+        if retain && self.last_payload.is_some_and(|last| last == mark || !news) {
             return None;
         }
         if let Some(place) = self.recovered.iter().position(|known| *known == mark) {
@@ -264,21 +362,73 @@ impl Line {
                 after.push((seq, payload));
             }
         }
-        self.last = Some(head);
+        (self.last, self.behind) = (Some(head), None);
         self.lost += came as u64;
         let ready =
             after.split_off(came).into_iter().map(|(seq, payload)| self.recover(seq, payload)).collect();
         (ready, missing)
     }
 
-    /// Where things stand: what came by itself up to here needs no explanation.
-    pub(super) fn begin(&mut self, head: u64) {
+    /// Where things stand: what came by itself up to here needs no explanation, and what was under way may still come. What
+    /// waited goes on. `expected` says that the session may have much in it.
+    pub(super) fn begin(
+        &mut self,
+        head: u64,
+        expected: bool,
+        now: Moment,
+        book: &mut HeldBook,
+    ) -> Vec<Ready> {
         // A number from before the gateway was asked for the first time may be one of an older count.
-        let known = self.last.filter(|_| self.doubt.is_none_or(|doubt| doubt.first.is_some()));
-        self.untouched = known.is_none();
+        let trusted = self.doubt.is_none_or(|doubt| doubt.first.is_some());
+        let ready = self.release(u64::MAX, book);
+        let known = self.last.filter(|_| trusted);
+        let whole = known.is_none() || !self.kept;
+        let behind = Behind { last: known, whole, since: now, expected };
+        self.behind = known.is_none_or(|known| known < head).then_some(behind);
         self.last = Some(known.unwrap_or(0).max(head));
         self.doubt = None;
         self.unnumbered.clear();
+        ready
+    }
+
+    fn unhold(&mut self, seq: u64, book: &mut HeldBook) -> Option<Held> {
+        let held = self.held.remove(&seq)?;
+        book.remove(&self.topic, seq, &held);
+        Some(held)
+    }
+
+    /// Goes past a number whose update the program has, without a number.
+    fn pass(&mut self, seq: u64) {
+        let missing = seq.saturating_sub(self.last.unwrap_or(0).saturating_add(1));
+        self.lost = self.lost.saturating_add(missing);
+        self.last = Some(seq);
+    }
+
+    /// Whether this number may be one of those that were under way when the gateway said where things stand.
+    fn is_behind(&self, seq: u64) -> bool {
+        let last = self.last.unwrap_or(0);
+        self.behind.is_some_and(|behind| seq <= last && behind.last.is_none_or(|before| before < seq))
+    }
+
+    /// One of those comes; how many are missing before it.
+    fn come_behind(&mut self, seq: u64, now: Moment) -> u64 {
+        let Some(behind) = &mut self.behind else { return 0 };
+        let missing = match behind.last {
+            Some(before) if behind.whole => seq - before - 1,
+            _ => 0,
+        };
+        *behind = Behind { last: Some(seq), whole: !self.kept, since: now, expected: true };
+        if self.last == Some(seq) {
+            self.behind = None;
+        }
+        missing
+    }
+
+    /// Nothing of that comes any more: what is missing of it is missing.
+    fn end_behind(&mut self) {
+        if let Some(behind) = self.behind.take().filter(|behind| behind.whole) {
+            self.last = behind.last.or(self.last);
+        }
     }
 
     /// Whether a low number that comes by itself is one of a new count.
@@ -287,7 +437,7 @@ impl Line {
     }
 
     fn begin_after(&mut self, last: u64) {
-        self.last = Some(last);
+        (self.last, self.behind) = (Some(last), None);
         // The check under way named a number of the old count.
         self.asked = None;
         if let Some(doubt) = self.doubt.take() {

@@ -3,6 +3,7 @@
 mod builder;
 mod checks;
 mod driver;
+mod held;
 #[cfg(test)]
 mod herd_tests;
 mod line;

@@ -19,7 +19,6 @@ pub(super) enum Seen {
 /// A message that came.
 #[derive(Debug)]
 struct Came {
-    token: u64,
     id: u16,
     /// Of topic and payload.
     mark: u64,
@@ -32,9 +31,13 @@ struct Came {
 pub(super) struct Receipts {
     /// Not acknowledged yet on this connection, by token.
     open: HashMap<u64, Receipt>,
-    /// All that is not done, and the last that are; newest last, so that tokens are in order.
-    recent: VecDeque<Came>,
-    /// How many that are done are remembered.
+    /// All that is not done, and the last that are, by token.
+    recent: HashMap<u64, Came>,
+    /// The newest token of each packet identifier.
+    newest: HashMap<u16, u64>,
+    /// Those that are done, in that order.
+    done: VecDeque<u64>,
+    /// How many of them are remembered.
     most_done: usize,
     tokens: u64,
 }
@@ -42,7 +45,14 @@ pub(super) struct Receipts {
 impl Receipts {
     /// `window` is how many messages a broker may have sent and not heard of.
     pub(super) fn new(window: usize) -> Self {
-        Self { open: HashMap::new(), recent: VecDeque::new(), most_done: window, tokens: 0 }
+        Self {
+            open: HashMap::new(),
+            recent: HashMap::new(),
+            newest: HashMap::new(),
+            done: VecDeque::new(),
+            most_done: window,
+            tokens: 0,
+        }
     }
 
     /// There is a new connection, with the same session or a new one.
@@ -50,38 +60,51 @@ impl Receipts {
         self.open.clear();
         if !resumed {
             self.recent.clear();
+            self.newest.clear();
+            self.done.clear();
         }
     }
 
     /// A message came that wants to be acknowledged.
     pub(super) fn came(&mut self, receipt: Receipt, message: &Incoming) -> Seen {
         let mark = mark(message);
-        let same = |came: &&Came| message.again && came.id == receipt.id && came.mark == mark;
-        match self.recent.iter().rev().find(same) {
-            Some(came) if came.done => return Seen::Done,
-            Some(came) => {
-                self.open.insert(came.token, receipt);
+        let before = self.newest.get(&receipt.id).copied().filter(|_| message.again);
+        let same = before.and_then(|token| Some((token, self.recent.get(&token)?)));
+        match same.filter(|(_, came)| came.mark == mark) {
+            Some((_, came)) if came.done => return Seen::Done,
+            Some((token, _)) => {
+                self.open.insert(token, receipt);
                 return Seen::Waits;
             }
             None => {}
         }
         self.tokens += 1;
         self.open.insert(self.tokens, receipt);
-        self.recent.push_back(Came { token: self.tokens, id: receipt.id, mark, done: false });
+        self.newest.insert(receipt.id, self.tokens);
+        self.recent.insert(self.tokens, Came { id: receipt.id, mark, done: false });
         Seen::New(self.tokens)
     }
 
     /// The message of this token is done with: what acknowledges it on this connection, if it came on it.
     pub(super) fn done(&mut self, token: u64) -> Option<Receipt> {
-        if let Ok(place) = self.recent.binary_search_by_key(&token, |came| came.token)
-            && let Some(came) = self.recent.get_mut(place)
-        {
+        if let Some(came) = self.recent.get_mut(&token).filter(|came| !came.done) {
             came.done = true;
+            self.done.push_back(token);
         }
-        while self.recent.len() > self.most_done && self.recent.front().is_some_and(|came| came.done) {
-            self.recent.pop_front();
+        while self.done.len() > self.most_done {
+            self.forget_oldest();
         }
         self.open.remove(&token)
+    }
+
+    fn forget_oldest(&mut self) {
+        let oldest = self.done.pop_front();
+        let Some((token, came)) = oldest.and_then(|token| Some((token, self.recent.remove(&token)?))) else {
+            return;
+        };
+        if self.newest.get(&came.id) == Some(&token) {
+            self.newest.remove(&came.id);
+        }
     }
 }
 
@@ -132,5 +155,21 @@ mod tests {
         assert_eq!(receipts.recent.len(), 100, "the program has taken none");
         (1..=100).for_each(|token| assert!(receipts.done(token).is_some()));
         assert_eq!((receipts.recent.len(), receipts.open.len()), (4, 0));
+        assert_eq!((receipts.newest.len(), receipts.done.len()), (4, 4));
+    }
+
+    /// The program is stuck with its first message, and those after it are lost because there is no room.
+    #[test]
+    fn one_that_is_never_taken_keeps_no_others() {
+        let mut receipts = Receipts::new(4);
+        receipts.came(receipt(1), &message("first", false));
+        for id in 2..=1000 {
+            assert_eq!(receipts.came(receipt(id), &message("a", false)), Seen::New(id.into()));
+            assert!(receipts.done(id.into()).is_some());
+        }
+        assert_eq!((receipts.recent.len(), receipts.newest.len(), receipts.open.len()), (5, 5, 1));
+        receipts.connected(true);
+        assert_eq!(receipts.came(receipt(1), &message("first", true)), Seen::Waits);
+        assert_eq!(receipts.came(receipt(1000), &message("a", true)), Seen::Done);
     }
 }

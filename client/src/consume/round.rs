@@ -51,15 +51,15 @@ impl Round {
         (self.place, self.next) = ((0, None), None);
     }
 
-    /// There is a new connection, perhaps to a gateway with other limits.
-    pub(super) fn connected(&mut self) {
-        (self.longest, self.most_filters) = (LONGEST, MOST_FILTERS);
+    /// There is a new connection, perhaps to a gateway with other limits: so many bytes it takes for a check at most.
+    pub(super) fn connected(&mut self, most: usize) {
+        (self.longest, self.most_filters) = (LONGEST.min(most), MOST_FILTERS);
         self.reset();
     }
 
     /// The gateway refuses the part under way: perhaps it asks for too much.
     pub(super) fn refused(&mut self) {
-        self.longest = (self.longest / 2).max(SHORTEST);
+        self.longest = (self.longest / 2).max(SHORTEST.min(self.longest));
         self.most_filters = (self.most_filters / 2).max(1);
         self.reset();
     }
@@ -101,6 +101,15 @@ impl Round {
     /// The part under way was answered: goes to the next one, or to the start of the next round.
     pub(super) fn done(&mut self) {
         self.place = self.next.take().unwrap_or((0, None));
+    }
+
+    /// The answer had room for topics before this one only: goes on with it. False when that leads nowhere.
+    pub(super) fn go_on(&mut self, from: String) -> bool {
+        let ahead = self.place.1.as_ref().is_none_or(|before| *before < from);
+        if ahead {
+            self.place.1 = Some(from);
+        }
+        ahead
     }
 
     fn group(&self, first: usize) -> &[String] {
@@ -219,8 +228,33 @@ mod tests {
         }
         let part = round.part(Some(&known));
         assert!(part.named().count() < before && part.named().count() > 0 && part.filters.len() == 1);
-        round.connected();
+        round.connected(usize::MAX);
         assert_eq!(round.part(Some(&known)).filters.len(), 2);
+    }
+
+    #[test]
+    fn nobody_asks_for_more_than_the_broker_takes() {
+        let (mut round, known) = (round(&["building/#"]), topics(1_000));
+        round.connected(4_000);
+        let all = parts(&mut round, Some(&known));
+        assert!(all.iter().all(|part| length(part) <= 4_000) && all.len() > 5);
+        round.connected(500);
+        round.refused();
+        assert!(
+            parts(&mut round, Some(&known)).iter().all(|part| length(part) <= 500),
+            "not even if refused"
+        );
+    }
+
+    #[test]
+    fn an_answer_that_was_cut_is_continued_and_leads_on() {
+        let mut round = round(&["#"]);
+        assert_eq!(round.part(None).from, None);
+        assert!(round.go_on("b".into()));
+        assert_eq!(round.part(None).from.as_deref(), Some("b"));
+        assert!(!round.go_on("b".into()) && round.is_last());
+        round.done();
+        assert_eq!(round.part(None).from, None);
     }
 
     #[test]

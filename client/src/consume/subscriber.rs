@@ -6,13 +6,14 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_core::Stream;
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::builder::SubscriberBuilder;
 use super::driver::{Queued, Shared};
 use super::stats::SubscriberStats;
-use crate::net::Connection;
+use crate::net::{Connection, Status};
 
 /// How an update got here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,13 +43,22 @@ pub struct Update {
     pub retained: bool,
 }
 
+impl Update {
+    /// The bytes that it takes while it waits, about.
+    pub(super) fn size(&self) -> usize {
+        size_of::<Self>() + self.topic.len() + self.payload.len()
+    }
+}
+
 /// Receives updates as they come and asks for those that went missing.
 ///
 /// Updates come in the order of their topic, each once. It is also a [`Stream`]. An update is acknowledged when the
 /// program takes it, so that a program that can't keep up is seen by the gateway, and publishers are told.
 #[derive(Debug)]
+#[must_use = "a subscriber that is dropped is disconnected"]
 pub struct Subscriber {
     pub(super) shared: Arc<Shared>,
+    pub(super) status: Arc<Mutex<Status>>,
     pub(super) updates: mpsc::UnboundedReceiver<Queued>,
     pub(super) taken: mpsc::UnboundedSender<u64>,
     pub(super) close: mpsc::Sender<oneshot::Sender<()>>,
@@ -71,6 +81,16 @@ impl Subscriber {
         *self.shared.stats.lock()
     }
 
+    /// Whether it is connected now.
+    pub fn is_connected(&self) -> bool {
+        self.status.lock().connected
+    }
+
+    /// Why the last connection ended, or could not be made; for people, not for programs.
+    pub fn last_error(&self) -> Option<String> {
+        self.status.lock().error.clone()
+    }
+
     /// Says goodbye to the broker.
     pub async fn close(self) {
         let (done, closed) = oneshot::channel();
@@ -82,7 +102,7 @@ impl Subscriber {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Update>> {
         let queued = std::task::ready!(self.updates.poll_recv(context));
         Poll::Ready(queued.map(|Queued { update, token }| {
-            self.shared.take(update.payload.len());
+            self.shared.take(update.size());
             if let Some(token) = token {
                 // Fails only when the driver is gone, and the connection with it.
                 let _ = self.taken.send(token);

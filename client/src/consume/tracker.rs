@@ -1,17 +1,22 @@
 //! All topics of a subscriber: updates in, by themselves or with answers; updates out, in order and once.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tidegate_control::time::{Moment, Span};
 
-use super::line::{Came, Held, Line, Ready, Waiting};
+use super::held::{Held, HeldBook};
+use super::line::{Came, Line, Ready};
 use super::subscriber::Via;
 use crate::net::Incoming;
 use crate::protocol::{Answer, Head};
 
 /// How much later than its successor an update may come by itself.
 const OVERTAKING: Span = Span::from_millis(100);
+
+/// Bytes of topic names for each topic that may be tracked, all together.
+const NAME: usize = 256;
 
 /// Bounds of a tracker.
 #[derive(Debug, Clone, Copy)]
@@ -62,14 +67,18 @@ pub(super) struct Brought {
     pub(super) advanced: bool,
     /// The gateway counts anew: what it said is void, and it must be asked again at once.
     pub(super) again: bool,
+    /// Where to go on asking where things stand: the answer had room for topics before this one only.
+    pub(super) next: Option<String>,
 }
 
 /// What a subscriber knows of its topics.
 #[derive(Debug)]
 pub(super) struct Tracker {
     settings: TrackerSettings,
-    lines: HashMap<String, Line>,
-    held: Waiting,
+    lines: HashMap<Arc<str>, Line>,
+    /// The bytes of their names.
+    names: usize,
+    held: HeldBook,
     epoch: Option<u64>,
     /// Whether the gateway has told where things stand.
     begun: bool,
@@ -77,6 +86,8 @@ pub(super) struct Tracker {
     complete: bool,
     /// Whether an answer about that was cut.
     cut: bool,
+    /// Whether the broker had a session for us from before this program was started.
+    found: bool,
     /// When an answer had no room for anything of use: what waits since before then is not asked for out of turn again.
     in_vain: Option<Moment>,
     pub(super) duplicates: u64,
@@ -87,11 +98,13 @@ impl Tracker {
         Self {
             settings,
             lines: HashMap::new(),
-            held: Waiting::default(),
+            names: 0,
+            held: HeldBook::default(),
             epoch: None,
             begun: false,
             complete: false,
             cut: false,
+            found: false,
             in_vain: None,
             duplicates: 0,
         }
@@ -101,7 +114,7 @@ impl Tracker {
     pub(super) fn came(&mut self, message: Incoming, token: Option<u64>, now: Moment) -> Vec<Out> {
         let asks = self.begun;
         let Some(line) = self.line(&message.topic) else { return vec![Out::untracked(message, token)] };
-        let Incoming { topic, payload, retain, seq, .. } = message;
+        let Incoming { topic, payload, retain, seq, receipt, .. } = message;
         let Some(seq) = seq else {
             let ready = line.unnumbered(payload, retain, token);
             self.duplicates += u64::from(ready.is_none());
@@ -110,25 +123,25 @@ impl Tracker {
                 .map(|ready| Out { topic: topic.clone(), ready, retained: retain })
                 .collect();
         };
-        let held = Held { payload, via: Via::Passive, since: now };
-        match line.judge(seq, retain, asks) {
+        let held = Held { payload, via: Via::Passive, since: now, told: false };
+        match line.judge(seq, retain, receipt.is_some(), asks) {
             Came::Twice => {
                 self.duplicates += 1;
-                Vec::new()
+                // It may show that what answers brought needs not wait any longer.
+                self.collect(&topic, retain, None, 0)
             }
             Came::Now => {
                 let first = Ready { token, ..line.hand_on(seq, held) };
-                self.collect(topic, retain, Some(first), 0)
+                self.collect(&topic, retain, Some(first), 0)
             }
             Came::Early => {
-                let before = line.waiting();
-                line.hold(seq, held);
-                let after = line.waiting();
-                self.count(before, after);
+                if let Some(line) = self.lines.get_mut(&*topic) {
+                    line.hold(seq, held, &mut self.held);
+                }
                 let TrackerSettings { most_held, most_held_bytes, .. } = self.settings;
-                let full = self.held.updates > most_held || self.held.bytes > most_held_bytes;
+                let full = self.held.updates() > most_held || self.held.bytes() > most_held_bytes;
                 let until = if full { seq } else { 0 };
-                self.collect(topic, retain, None, until)
+                self.collect(&topic, retain, None, until)
             }
         }
     }
@@ -143,14 +156,7 @@ impl Tracker {
             return Brought { updates, again: true, ..Brought::default() };
         }
         if let Purpose::Start { last } = purpose {
-            self.cut |= answer.truncated;
-            (self.begun, self.complete) = (last, last && !self.cut);
-            for (topic, head) in answer.heads {
-                if let Some(line) = self.known_or_new(&topic) {
-                    line.begin(head);
-                }
-            }
-            return Brought::default();
+            return self.begin(answer, last, now);
         }
         self.lines.values_mut().for_each(Line::trust);
         let mut updates: BTreeMap<String, Vec<(u64, Bytes)>> = BTreeMap::new();
@@ -166,7 +172,8 @@ impl Tracker {
         for head in answer.heads {
             let mut of_topic = updates.remove(&head.0).unwrap_or_default();
             of_topic.sort_by_key(|(seq, _)| *seq);
-            self.answered_topic(head, of_topic, answer.truncated, now, &mut brought);
+            let cut = answer.truncated && answer.next.as_ref().is_none_or(|next| head.0 >= *next);
+            self.answered_topic(head, of_topic, cut, now, &mut brought);
         }
         if answer.truncated && !brought.advanced {
             self.in_vain = Some(now);
@@ -177,28 +184,30 @@ impl Tracker {
     /// Hands on what has waited too long.
     pub(super) fn expire(&mut self, now: Moment) -> Vec<Out> {
         let patience = self.settings.patience;
-        let late: Vec<(String, u64)> = self
-            .early()
-            .filter_map(|(topic, line)| {
-                let late = line.held.iter().filter(|(_, held)| held.since + patience <= now);
-                late.last().map(|(seq, _)| (topic.clone(), *seq))
-            })
-            .collect();
-        late.into_iter().flat_map(|(topic, until)| self.collect(topic, false, None, until)).collect()
+        let mut late: BTreeMap<Arc<str>, u64> = BTreeMap::new();
+        for (_, topic, seq) in self.held.ages().take_while(|(since, ..)| *since + patience <= now) {
+            let until = late.entry(topic.clone()).or_default();
+            *until = (*until).max(*seq);
+        }
+        late.into_iter().flat_map(|(topic, until)| self.collect(&topic, false, None, until)).collect()
     }
 
     /// When [`Tracker::expire`] has something to do.
     pub(super) fn expires(&self) -> Option<Moment> {
-        let since = self.early().flat_map(|(_, line)| line.held.values().map(|held| held.since));
-        since.min().map(|since| since + self.settings.patience)
+        self.held.ages().next().map(|(since, ..)| *since + self.settings.patience)
     }
 
     /// Since when an update waits for one that is missing. It counts only after a moment: messages of two publishers may
     /// overtake each other on their way.
     pub(super) fn gap(&self) -> Option<Moment> {
-        let since = self.early().flat_map(|(_, line)| line.held.values().map(|held| held.since));
-        let asked = since.filter(|since| self.in_vain.is_none_or(|in_vain| *since > in_vain));
-        asked.min().map(|since| since + OVERTAKING)
+        // To ask for what is on its way to us is of no use.
+        let missing =
+            |topic: &str| self.lines.get(topic).is_some_and(|line| !line.waits_for_what_is_behind());
+        let first = match self.in_vain {
+            None => self.held.ages().find(|(_, topic, _)| missing(topic)),
+            Some(in_vain) => self.held.ages_after(in_vain).find(|(_, topic, _)| missing(topic)),
+        };
+        first.map(|(since, ..)| *since + OVERTAKING)
     }
 
     /// The last number known of each topic, in their order; none before the gateway has told where things stand.
@@ -206,17 +215,25 @@ impl Tracker {
         if !self.begun {
             return None;
         }
-        let known = self.lines.iter().filter_map(|(topic, line)| Some((topic.clone(), line.last?)));
+        let known = self.lines.iter().filter_map(|(topic, line)| Some((topic.to_string(), line.last?)));
         let mut known: Vec<Head> = known.collect();
         known.sort_unstable();
         Some(known)
+    }
+
+    /// A check is to be made: what was under way and did not come for long is asked for.
+    pub(super) fn asks(&mut self, now: Moment) {
+        let patience = self.settings.patience;
+        for line in self.lines.values_mut() {
+            line.give_up_on_what_is_behind(now, patience);
+        }
     }
 
     /// A check is made that names these topics.
     pub(super) fn asked<'a>(&mut self, named: impl Iterator<Item = &'a Head>) {
         self.lines.values_mut().for_each(Line::forget_asked);
         for (topic, _) in named {
-            if let Some(line) = self.lines.get_mut(topic) {
+            if let Some(line) = self.lines.get_mut(&**topic) {
                 line.ask();
             }
         }
@@ -224,7 +241,8 @@ impl Tracker {
 
     /// Whether there is no room for more topics.
     pub(super) fn is_full(&self) -> bool {
-        self.lines.len() >= self.settings.most_topics
+        let most = self.settings.most_topics;
+        self.lines.len() >= most || self.names >= most.saturating_mul(NAME)
     }
 
     /// Whether the gateway has told where things stand.
@@ -235,20 +253,39 @@ impl Tracker {
     /// A new connection, perhaps to a gateway that counts anew; `lost` says that the session is new too. What waited and
     /// can't be completed any more.
     pub(super) fn connected(&mut self, lost: bool, now: Moment) -> Vec<Out> {
-        self.of_all(|line| line.doubt(lost, now))
+        self.of_all(|line, held| line.doubt(lost, now, held))
+    }
+
+    /// The gateway tells where things stand.
+    fn begin(&mut self, answer: Answer, last: bool, now: Moment) -> Brought {
+        let next = answer.next.filter(|_| answer.truncated);
+        let last = last && next.is_none();
+        self.cut |= answer.truncated && next.is_none();
+        (self.begun, self.complete) = (last, last && !self.cut);
+        let mut brought = Brought { next, ..Brought::default() };
+        for (topic, head) in answer.heads {
+            if self.known_or_new(&topic).is_none() {
+                continue;
+            }
+            let ready =
+                self.lines.get_mut(&*topic).map(|line| line.begin(head, self.found, now, &mut self.held));
+            let out = ready.into_iter().flatten();
+            brought.updates.extend(out.map(|ready| Out { topic: topic.clone(), ready, retained: false }));
+        }
+        brought
+    }
+
+    /// There is a new connection, and whether the broker had a session for us from before this program was started.
+    pub(super) fn finds(&mut self, session: bool) {
+        self.found = session;
     }
 
     /// Tells all lines something; what they hand on.
-    fn of_all(&mut self, mut tell: impl FnMut(&mut Line) -> Vec<Ready>) -> Vec<Out> {
+    fn of_all(&mut self, mut tell: impl FnMut(&mut Line, &mut HeldBook) -> Vec<Ready>) -> Vec<Out> {
         let mut all = Vec::new();
         for (topic, line) in &mut self.lines {
-            let ready = tell(line);
-            all.extend(ready.into_iter().map(|ready| Out { topic: topic.clone(), ready, retained: false }));
-        }
-        self.held = Waiting::default();
-        for waiting in self.lines.values().map(Line::waiting) {
-            self.held.updates += waiting.updates;
-            self.held.bytes += waiting.bytes;
+            let ready = tell(line, &mut self.held).into_iter();
+            all.extend(ready.map(|ready| Out { topic: topic.to_string(), ready, retained: false }));
         }
         all
     }
@@ -262,19 +299,22 @@ impl Tracker {
         to: &mut Brought,
     ) {
         let (topic, head) = head;
-        let Some(line) = self.line(&topic) else { return };
+        if self.line(&topic).is_none() {
+            return;
+        }
+        let (Some(line), book) = (self.lines.get_mut(&*topic), &mut self.held) else { return };
         line.come_in(updates.first().map(|(seq, _)| *seq), head, truncated);
         if line.is_anew(head) {
-            let before = line.waiting();
-            let old = line.restart(0).into_iter();
+            let old = line.restart(0, book).into_iter();
             to.updates.extend(old.map(|ready| Out { topic: topic.clone(), ready, retained: false }));
-            let after = line.waiting();
-            self.count(before, after);
         }
-        let Some(line) = self.lines.get_mut(&topic) else { return };
         let last = line.last.unwrap_or(0);
-        // What the answer does not bring will not come any more, unless there was no room for it.
-        let until = if truncated { updates.last().map_or(last, |(seq, _)| last.max(*seq)) } else { head };
+        let first = updates.iter().map(|(seq, _)| *seq).find(|seq| *seq > last);
+        if line.leaves_to_session(first, head, now) {
+            to.advanced = true;
+            return;
+        }
+        let until = line.answered_to(head, updates.last().map(|(seq, _)| *seq), truncated);
         to.advanced |= until > last;
         let numbered = line.is_numbered();
         if !numbered && !updates.is_empty() {
@@ -283,43 +323,29 @@ impl Tracker {
             let out = ready.into_iter().map(|ready| Out { topic: topic.clone(), ready, retained: false });
             return to.updates.extend(out);
         }
-        let there = line.held.range(..=until).count() as u64;
-        let missing = until.saturating_sub(last).saturating_sub(there);
-        to.missing = to.missing.saturating_add(u32::try_from(missing).unwrap_or(u32::MAX));
-        let before = line.waiting();
+        let mut there = line.held.range(..=until).count() as u64;
         for (seq, payload) in updates.into_iter().filter(|(seq, _)| *seq > last) {
-            let held = Held { payload, via: Via::Active, since: now };
             if line.held.contains_key(&seq) {
                 continue;
             }
-            line.hold(seq, held);
+            let told = line.was_told(&payload);
+            there += u64::from(told);
+            line.hold(seq, Held { payload, via: Via::Active, since: now, told }, book);
         }
-        let after = line.waiting();
-        self.count(before, after);
-        let out = self.collect(topic, false, None, until);
+        if !truncated {
+            line.forget_told();
+        }
+        let missing = until.saturating_sub(last).saturating_sub(there);
+        to.missing = to.missing.saturating_add(u32::try_from(missing).unwrap_or(u32::MAX));
+        let out = self.collect(&topic, false, None, until);
         to.updates.extend(out);
     }
 
     /// The updates of a topic that can go on, after a first one.
-    fn collect(&mut self, topic: String, retained: bool, first: Option<Ready>, until: u64) -> Vec<Out> {
-        let Some(line) = self.lines.get_mut(&topic) else { return Vec::new() };
-        let before = line.waiting();
-        let rest = line.release(until);
-        let after = line.waiting();
-        self.count(before, after);
-        first.into_iter().chain(rest).map(|ready| Out { topic: topic.clone(), ready, retained }).collect()
-    }
-
-    /// What waits in one line has changed.
-    fn count(&mut self, before: Waiting, after: Waiting) {
-        self.held.updates = (self.held.updates + after.updates).saturating_sub(before.updates);
-        self.held.bytes = (self.held.bytes + after.bytes).saturating_sub(before.bytes);
-    }
-
-    fn early(&self) -> impl Iterator<Item = (&String, &Line)> {
-        // Nothing waits most of the time: then no line is looked at.
-        let lines = (self.held.updates > 0).then_some(&self.lines);
-        lines.into_iter().flatten().filter(|(_, line)| !line.held.is_empty())
+    fn collect(&mut self, topic: &str, retained: bool, first: Option<Ready>, until: u64) -> Vec<Out> {
+        let Some(line) = self.lines.get_mut(topic) else { return Vec::new() };
+        let rest = line.release(until, &mut self.held);
+        first.into_iter().chain(rest).map(|ready| Out { topic: topic.to_owned(), ready, retained }).collect()
     }
 
     fn line(&mut self, topic: &str) -> Option<&mut Line> {
@@ -337,7 +363,9 @@ impl Tracker {
             if self.is_full() {
                 return None;
             }
-            self.lines.insert(topic.to_owned(), Line::default());
+            let name: Arc<str> = topic.into();
+            self.names += topic.len();
+            self.lines.insert(name.clone(), Line::new(name));
         }
         self.lines.get_mut(topic)
     }

@@ -2,6 +2,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::net::{Qos, Receipt};
 use crate::protocol::Missed;
 
 fn at(seconds: f64) -> Moment {
@@ -39,6 +40,12 @@ fn answer(head: u64, seqs: impl IntoIterator<Item = u64>) -> Answer {
     let updates =
         seqs.into_iter().map(|seq| Missed { topic: "t".into(), seq, payload: seq.to_string().into() });
     Answer { heads: vec![("t".into(), head)], updates: updates.collect(), ..Answer::default() }
+}
+
+/// How many updates wait, and their bytes.
+fn waiting(tracker: &Tracker) -> (usize, usize) {
+    assert_eq!(tracker.held.updates(), tracker.lines.values().map(|line| line.held.len()).sum::<usize>());
+    (tracker.held.updates(), tracker.held.bytes())
 }
 
 /// Payloads with how they came and what was lost before.
@@ -109,7 +116,7 @@ fn new_topics_in_a_cut_answer_do_not_wait() {
         );
         let first = Answer { truncated: true, ..answer(4, [3]) };
         assert_eq!(shown(&tracker.answered(first, Purpose::Missing, at(1.0)).updates), [lost]);
-        assert_eq!(tracker.held, Waiting::default());
+        assert_eq!(waiting(&tracker), (0, 0));
     }
 }
 
@@ -144,7 +151,7 @@ fn too_many_bytes_that_wait_are_let_go() {
     for n in 0..10 {
         let message = Incoming { payload: vec![b'x'; 300].into(), ..numbered(10 + 2 * n) };
         out.extend(tracker.came(message, None, at(0.0)));
-        assert!(tracker.held.bytes <= 1_000, "{:?}", tracker.held);
+        assert!(tracker.held.bytes() <= 1_000, "{:?}", tracker.held);
     }
     assert!(out.len() >= 6);
 }
@@ -164,6 +171,212 @@ fn what_was_under_way_when_we_began_is_no_duplicate() {
     assert_eq!(shown(&tracker.came(numbered(7), None, at(1.0))), ["7"]);
     assert!(tracker.came(numbered(6), None, at(1.0)).is_empty());
     assert_eq!(shown(&tracker.came(numbered(8), None, at(1.0))), ["8"]);
+}
+
+/// A program that was started again has a session with much in it, which answers overtake.
+#[test]
+fn what_waits_in_a_session_is_neither_a_duplicate_nor_lost() {
+    let start = |tracker: &mut Tracker| {
+        tracker.answered(answer(200, []), Purpose::Start { last: true }, at(1.0)).updates
+    };
+    for first in [None, Some(101)] {
+        let mut tracker = tracker();
+        let mut out = first.map_or_else(Vec::new, |seq| tracker.came(numbered(seq), None, at(0.0)));
+        out.extend(start(&mut tracker));
+        for seq in 101 + out.len() as u64..=150 {
+            out.extend(tracker.came(numbered(seq), None, at(1.0)));
+        }
+        // The history does not reach back so far, and need not.
+        assert_eq!(tracker.ask(), Some(vec![("t".into(), 200)]));
+        let early = tracker.answered(answer(201, [201]), Purpose::Missing, at(2.0)).updates;
+        assert_eq!((shown(&early), tracker.gap()), (vec![], None), "it waits for what is on its way");
+        for seq in 151..=202 {
+            out.extend(tracker.came(numbered(seq), None, at(2.0)));
+        }
+        let seen: Vec<u64> = out.iter().filter_map(|out| out.ready.seq).collect();
+        assert_eq!(seen, (101..=202).collect::<Vec<_>>());
+        assert!(out.iter().all(|out| out.ready.lost_before == 0));
+        assert_eq!((waiting(&tracker), tracker.duplicates), ((0, 0), 1), "201 came both ways");
+    }
+}
+
+/// What was under way and did not come is missing once something later came.
+#[test]
+fn what_was_under_way_and_is_lost_is_fetched_or_counted() {
+    let touched = || {
+        let mut tracker = tracker();
+        tracker.came(numbered(101), None, at(0.0));
+        tracker.answered(answer(103, []), Purpose::Start { last: true }, at(1.0));
+        tracker
+    };
+    let mut tracker = touched();
+    tracker.ask();
+    assert!(tracker.came(numbered(104), None, at(1.0)).is_empty());
+    // The answer is one to a check that did not ask for it.
+    assert!(tracker.answered(answer(104, [104]), Purpose::Missing, at(1.0)).updates.is_empty());
+    assert_eq!(tracker.gap(), Some(at(1.1)));
+    assert_eq!(tracker.ask(), Some(vec![("t".into(), 101)]));
+    let brought = tracker.answered(answer(104, [103, 104]), Purpose::Missing, at(2.0));
+    assert_eq!(shown(&brought.updates), ["103!-1", "104"]);
+    // It may also be an answer that brings the later one, and nothing comes by itself any more.
+    let mut tracker = touched();
+    assert!(tracker.answered(answer(104, [104]), Purpose::Missing, at(2.0)).updates.is_empty());
+    assert_eq!(shown(&tracker.expire(at(12.0))), ["104!-2"]);
+    let mut tracker = touched();
+    tracker.answered(answer(104, [104]), Purpose::Missing, at(2.0));
+    assert_eq!(shown(&tracker.connected(true, at(3.0))), ["104!-2"], "with its session it is gone");
+}
+
+/// Nothing later comes, and what was lost was the newest: it is asked for in the end, later where the broker keeps it.
+#[test]
+fn the_newest_is_not_waited_for_in_vain() {
+    for (receipt, seconds) in [(None, 10.0), (Some(Receipt { id: 1, qos: Qos::AtLeastOnce }), 60.0)] {
+        let mut tracker = tracker();
+        tracker.came(Incoming { receipt, ..numbered(101) }, None, at(0.0));
+        tracker.answered(answer(102, []), Purpose::Start { last: true }, at(1.0));
+        tracker.asks(at(seconds + 0.9));
+        assert_eq!(tracker.ask(), Some(vec![("t".into(), 102)]), "it may be on its way");
+        tracker.asks(at(seconds + 1.0));
+        assert_eq!(tracker.ask(), Some(vec![("t".into(), 101)]));
+    }
+}
+
+/// The session was there before the program: what answers bring waits although nothing came by itself yet.
+#[test]
+fn a_session_that_was_found_is_waited_for() {
+    for found in [false, true] {
+        let mut tracker = tracker();
+        tracker.finds(found);
+        tracker.answered(answer(200, []), Purpose::Start { last: true }, at(0.0));
+        let early = tracker.answered(answer(201, [201]), Purpose::Missing, at(1.0)).updates;
+        assert_eq!(shown(&early).is_empty(), found);
+        let first = tracker.came(numbered(101), None, at(2.0));
+        assert_eq!(shown(&first).is_empty(), !found, "it is too late once 201 was handed on");
+    }
+    let mut tracker = tracker();
+    tracker.finds(true);
+    tracker.answered(answer(200, []), Purpose::Start { last: true }, at(0.0));
+    tracker.answered(answer(201, [201]), Purpose::Missing, at(1.0));
+    assert_eq!(shown(&tracker.expire(at(11.0))), ["201!"], "there was nothing in it");
+}
+
+/// After a break the session has more in it than the history of the gateway: nothing of it is lost, or comes twice.
+#[test]
+fn after_a_break_the_session_brings_what_the_gateway_has_forgotten() {
+    let safe = |seq| Incoming { receipt: Some(Receipt { id: 1, qos: Qos::AtLeastOnce }), ..numbered(seq) };
+    let mut tracker = begun(&[("t", 100)]);
+    tracker.came(safe(101), None, at(0.0));
+    tracker.connected(false, at(60.0));
+    assert_eq!(shown(&tracker.came(safe(102), None, at(60.0))), ["102"]);
+    tracker.ask();
+    let brought = tracker.answered(answer(200, 169..=200), Purpose::Missing, at(60.0));
+    assert!(brought.updates.is_empty() && brought.missing == 0);
+    for seq in 103..=202 {
+        assert_eq!(shown(&tracker.came(safe(seq), None, at(61.0))), [seq.to_string()]);
+    }
+    // What the gateway has is fetched, as is what a broker does not keep.
+    for (from, receipt) in [(103, Some(Receipt { id: 1, qos: Qos::AtLeastOnce })), (169, None)] {
+        let mut tracker = begun(&[("t", 101)]);
+        tracker.came(Incoming { receipt, ..numbered(102) }, None, at(0.0));
+        tracker.connected(false, at(60.0));
+        tracker.ask();
+        let brought = tracker.answered(answer(200, from..=200), Purpose::Missing, at(60.0));
+        assert_eq!(brought.updates.len() as u64, 201 - from);
+    }
+}
+
+/// A retained message may be much older than the subscription: nothing between them is missing.
+#[test]
+fn a_retained_message_before_the_start_asks_for_nothing() {
+    let mut tracker = tracker();
+    let kept = Incoming { retain: true, ..numbered(50) };
+    assert_eq!(shown(&tracker.came(kept, None, at(0.0))), ["50"]);
+    tracker.answered(answer(200, []), Purpose::Start { last: true }, at(1.0));
+    assert_eq!(shown(&tracker.came(numbered(199), None, at(1.0))), ["199"], "it was under way");
+    assert_eq!(shown(&tracker.came(numbered(200), None, at(1.0))), ["200"]);
+    assert_eq!(shown(&tracker.came(numbered(201), None, at(1.0))), ["201"]);
+}
+
+#[test]
+fn what_waits_when_the_gateway_says_where_things_stand_goes_on() {
+    let mut tracker = tracker();
+    tracker.came(numbered(101), None, at(0.0));
+    assert!(tracker.came(numbered(103), None, at(0.0)).is_empty());
+    let brought = tracker.answered(answer(105, []), Purpose::Start { last: true }, at(1.0));
+    assert_eq!(shown(&brought.updates), ["103-1"]);
+    assert_eq!((waiting(&tracker), tracker.expires()), ((0, 0), None));
+    assert_eq!(shown(&tracker.came(numbered(104), None, at(1.0))), ["104"]);
+}
+
+/// Where things stand may take several answers.
+#[test]
+fn a_start_that_was_cut_goes_on_where_it_was() {
+    let mut tracker = tracker();
+    let part = |topic: &str, next: Option<&str>| Answer {
+        heads: vec![(topic.into(), 7)],
+        truncated: next.is_some(),
+        next: next.map(str::to_owned),
+        ..Answer::default()
+    };
+    let brought = tracker.answered(part("a", Some("b")), Purpose::Start { last: true }, at(0.0));
+    assert_eq!((brought.next.as_deref(), tracker.has_begun()), (Some("b"), false));
+    let brought = tracker.answered(part("b", None), Purpose::Start { last: true }, at(0.0));
+    assert!(brought.next.is_none() && tracker.complete);
+}
+
+/// Of topics before the cut an answer says all.
+#[test]
+fn a_cut_answer_is_whole_up_to_its_cut() {
+    let mut tracker = begun(&[("a", 4), ("t", 4)]);
+    assert!(tracker.came(message("a", "a7", Some(7)), None, at(0.0)).is_empty());
+    let mut cut = Answer { truncated: true, next: Some("t".into()), ..answer(8, [5]) };
+    cut.heads.push(("a".into(), 7));
+    let brought = tracker.answered(cut, Purpose::Missing, at(1.0));
+    assert_eq!(shown(&brought.updates), ["5!", "a7-2"]);
+    assert_eq!(tracker.ask(), Some(vec![("a".into(), 7), ("t".into(), 5)]));
+}
+
+/// In proxy mode messages of 3.1.1 publishers have a number, but nowhere to carry it.
+#[test]
+fn what_came_without_its_number_is_not_fetched_again() {
+    let mut tracker = begun(&[("t", 0)]);
+    assert_eq!(shown(&tracker.came(numbered(1), None, at(0.0))), ["1"]);
+    assert_eq!(shown(&tracker.came(message("t", "2", None), None, at(0.0))), ["2"]);
+    assert!(tracker.came(numbered(3), None, at(0.0)).is_empty());
+    let brought = tracker.answered(answer(4, [2, 3, 4]), Purpose::Missing, at(1.0));
+    assert_eq!((shown(&brought.updates), brought.missing), (vec!["3".to_owned(), "4!".into()], 1));
+    assert_eq!(shown(&tracker.answered(answer(5, [5]), Purpose::Missing, at(2.0)).updates), ["5!"]);
+}
+
+/// A 3.1.1 client: that no numbers come is not known before the first message.
+#[test]
+fn what_an_answer_brought_first_does_not_come_again_without_its_number() {
+    let mut tracker = begun(&[("t", 4)]);
+    assert_eq!(shown(&tracker.answered(answer(5, [5]), Purpose::Missing, at(1.0)).updates), ["5!"]);
+    assert_eq!(shown(&tracker.came(message("t", "5", None), None, at(1.0))), [""; 0]);
+    assert_eq!(shown(&tracker.came(message("t", "6", None), None, at(1.0))), ["6"]);
+}
+
+/// 3.1.1 has no way to subscribe again without what is retained.
+#[test]
+fn an_old_retained_message_does_not_follow_newer_ones() {
+    for (lost, expected) in [(false, &[][..]), (true, &["old"])] {
+        let mut tracker = tracker();
+        let kept = Incoming { retain: true, ..message("t", "old", None) };
+        assert_eq!(shown(&tracker.came(kept.clone(), None, at(0.0))), ["old"]);
+        assert_eq!(shown(&tracker.came(message("t", "new", None), None, at(0.0))), ["new"]);
+        tracker.connected(lost, at(1.0));
+        assert_eq!(shown(&tracker.came(kept, None, at(1.0))), expected, "in a new session it may be news");
+    }
+}
+
+#[test]
+fn long_names_count_too() {
+    let mut tracker = tracker();
+    for n in 0..1000 {
+        tracker.came(message(&format!("{n}/{}", "x".repeat(1_000)), "x", Some(7)), None, at(0.0));
+    }
+    assert!(tracker.is_full() && tracker.lines.len() < 4, "{}", tracker.lines.len());
 }
 
 #[test]
@@ -273,7 +486,7 @@ fn a_number_that_may_be_of_either_count_waits_for_the_answer() {
         assert!(tracker.came(numbered(5), None, at(1.0)).is_empty());
         assert_eq!(tracker.gap(), Some(at(1.1)), "which is asked for soon");
         assert_eq!(asks(&mut tracker, epoch, 6, at(2.0)), expected);
-        assert_eq!(tracker.held, Waiting::default());
+        assert_eq!(waiting(&tracker), (0, 0));
     }
     let mut tracker = of_epoch_7(4);
     tracker.connected(true, at(1.0));
@@ -288,7 +501,7 @@ fn what_waits_from_the_old_count_goes_on_before_the_new() {
     let mut tracker = of_epoch_7(4);
     assert!(tracker.came(numbered(7), None, at(0.5)).is_empty());
     assert_eq!(shown(&tracker.connected(true, at(1.0))), ["7-2"]);
-    assert_eq!((tracker.held, tracker.expires()), (Waiting::default(), None));
+    assert_eq!((waiting(&tracker), tracker.expires()), ((0, 0), None));
     assert_eq!(asks(&mut tracker, 8, 8, at(2.0)), ["1!", "2!", "3!", "4!", "5!", "6!", "7!", "8!"]);
     // With its session, it might still have come.
     let mut tracker = of_epoch_7(4);
@@ -297,7 +510,7 @@ fn what_waits_from_the_old_count_goes_on_before_the_new() {
     assert!(tracker.came(numbered(9), None, at(1.5)).is_empty());
     let all: Vec<String> = (1..=8).map(|n| format!("{n}!")).chain(["9".into()]).collect();
     assert_eq!(asks(&mut tracker, 8, 9, at(2.0)), [vec!["7-2".into()], all].concat());
-    assert_eq!(tracker.held, Waiting::default());
+    assert_eq!(waiting(&tracker), (0, 0));
     // Without epochs, a head behind what was asked for says it.
     let mut tracker = begun(&[("t", 100)]);
     assert!(tracker.came(numbered(102), None, at(0.5)).is_empty());
@@ -306,7 +519,7 @@ fn what_waits_from_the_old_count_goes_on_before_the_new() {
         shown(&tracker.answered(answer(2, [1, 2]), Purpose::Missing, at(1.0)).updates),
         ["102-1", "1!", "2!"]
     );
-    assert_eq!(tracker.held, Waiting::default());
+    assert_eq!(waiting(&tracker), (0, 0));
 }
 
 /// The gateway forgot other topics, and numbers new ones from above theirs.
@@ -429,7 +642,54 @@ proptest! {
         prop_assert!(seen.windows(2).all(|pair| pair[0] < pair[1]), "{:?}", seen);
         let after = head - seen.last().copied().unwrap_or(0);
         prop_assert_eq!(seen.len() as u64 + lost + after, head);
-        prop_assert_eq!(tracker.held, Waiting::default());
+        prop_assert_eq!(waiting(&tracker), (0, 0));
+    }
+
+    /// Of a session with much in it nothing is lost or doubled, whenever the gateway says where things stand, and however little
+    /// of it the gateway still has.
+    #[test]
+    fn a_session_is_seen_as_a_whole(
+        waiting in 1..60u64,
+        found in any::<bool>(),
+        start in 0..80usize,
+        steps in prop::collection::vec(0..4u8, 80..200),
+    ) {
+        let mut tracker = tracker();
+        tracker.finds(found);
+        let (mut head, mut next, mut seen, mut lost) = (100 + waiting, 101, Vec::new(), 0);
+        let mut take = |out: Vec<Out>| for one in out {
+            lost += one.ready.lost_before;
+            seen.push(one.ready.seq.unwrap());
+        };
+        for (step, what) in steps.iter().enumerate() {
+            let now = at(step as f64 / 100.0);
+            if step == start {
+                take(tracker.answered(answer(head, []), Purpose::Start { last: true }, now).updates);
+            }
+            match what {
+                0 => head += 1,
+                // Whoever does not expect them must have seen the first of those that wait.
+                1 if step > start && (found || next > 101) => {
+                    tracker.asks(now);
+                    let last = tracker.ask().unwrap()[0].1;
+                    let from = (last + 1).max(head - 2);
+                    take(tracker.answered(answer(head, from..=head), Purpose::Missing, now).updates);
+                }
+                _ if next <= head => {
+                    let receipt = Some(Receipt { id: 1, qos: Qos::AtLeastOnce });
+                    take(tracker.came(Incoming { receipt, ..numbered(next) }, None, now));
+                    next += 1;
+                }
+                _ => {}
+            }
+        }
+        // From here on the history decides; what waited in the session is through.
+        let of_session: Vec<u64> = seen.iter().copied().filter(|seq| *seq <= 100 + waiting).collect();
+        prop_assert!(seen.windows(2).all(|pair| pair[0] < pair[1]), "{:?}", seen);
+        prop_assert_eq!(of_session, (101..next.min(101 + waiting)).collect::<Vec<_>>());
+        if let (Some(first), Some(last)) = (seen.first(), seen.last()) {
+            prop_assert_eq!(seen.len() as u64 + lost, last - first + 1);
+        }
     }
 
     /// Of a gateway that starts again now and then, on a link that loses messages, no update is seen twice or out of order.

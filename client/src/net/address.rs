@@ -65,7 +65,7 @@ pub(crate) struct Address {
 impl Address {
     /// Reads `scheme://host[:port][/path]`.
     pub(crate) fn read(text: &str) -> Result<Self, Error> {
-        Self::parts(text).ok_or_else(|| Error::Address { address: text.into(), wanted: WANTED })
+        Self::parts(text).ok_or_else(|| Error::Address { address: without_secrets(text), wanted: WANTED })
     }
 
     /// The addresses that a broker refers to, with the carrier of this one: a list of `host[:port]`.
@@ -73,6 +73,11 @@ impl Address {
     /// A reference may not change how bytes are carried: nobody can talk a client out of TLS.
     pub(crate) fn references(&self, list: &str) -> Vec<Self> {
         list.split_whitespace().take(MOST_REFERENCES).filter_map(|text| self.reference(text)).collect()
+    }
+
+    /// The host without the brackets of an address of IP version 6.
+    pub(crate) fn bare_host(&self) -> &str {
+        self.host.trim_start_matches('[').trim_end_matches(']')
     }
 
     /// As a URL.
@@ -110,6 +115,13 @@ impl fmt::Display for Address {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.url())
     }
+}
+
+/// The text for a message: whoever writes a password into an address finds it in no log.
+fn without_secrets(text: &str) -> String {
+    let Some((secret, rest)) = text.rsplit_once('@') else { return text.to_owned() };
+    let scheme = secret.find("://").map_or("", |end| &secret[..end + 3]);
+    format!("{scheme}***@{rest}")
 }
 
 fn host_and_port(place: &str) -> Option<(String, Option<u16>)> {
@@ -171,6 +183,20 @@ mod tests {
         ] {
             assert!(Address::read(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_password_in_an_address_is_not_shown() {
+        for text in ["mqtt://user:pass@host", "user:pass@host", "mqtt://user:p@ss@host:1"] {
+            let error = Address::read(text).unwrap_err().to_string();
+            assert!(!error.contains("ss@") && error.contains("***@host"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_certificate_knows_no_brackets() {
+        assert_eq!(Address::read("mqtts://[::1]").unwrap().bare_host(), "::1");
+        assert_eq!(Address::read("mqtts://broker").unwrap().bare_host(), "broker");
     }
 
     #[test]

@@ -1,14 +1,11 @@
 //! How to reach the broker, for publishers and consumers alike.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
-
-use tokio_rustls::rustls::ClientConfig;
 
 use super::address::Address;
 use super::reconnect::Reconnect;
-use super::tls::Tls;
+use super::tls::{Tls, TlsConfigs};
 use crate::error::Error;
 use crate::protocol::Topics;
 
@@ -50,6 +47,7 @@ pub enum Qos {
 /// # Ok::<(), tidegate_client::Error>(())
 /// ```
 #[derive(Clone)]
+#[must_use]
 pub struct Connection {
     pub(crate) address: Address,
     pub(crate) client: String,
@@ -60,6 +58,7 @@ pub struct Connection {
     pub(crate) tls: Tls,
     pub(crate) reconnect: Reconnect,
     pub(crate) follow: bool,
+    pub(crate) trusted: Vec<String>,
     pub(crate) max_packet: u32,
     pub(crate) prefix: String,
 }
@@ -77,6 +76,7 @@ impl Connection {
             tls: Tls::default(),
             reconnect: Reconnect::default(),
             follow: true,
+            trusted: Vec::new(),
             max_packet: 1024 * 1024,
             prefix: "$tide/v1".into(),
         };
@@ -84,42 +84,37 @@ impl Connection {
     }
 
     /// Logs in with a user name and a password.
-    #[must_use]
     pub fn credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.credentials = Some((user.into(), password.into()));
         self
     }
 
     /// Speaks this version of MQTT. Default: 5.
-    #[must_use]
     pub fn version(mut self, version: Version) -> Self {
         self.version = version;
         self
     }
 
     /// Sends something at least this often, so that a broken connection is noticed. Default: 30 s; 5 s is the least.
-    #[must_use]
     pub fn keep_alive(mut self, keep_alive: Duration) -> Self {
         self.keep_alive = keep_alive.clamp(Duration::from_secs(5), Duration::from_secs(65_535));
         self
     }
 
-    /// Asks the broker to keep the session this long after a break (MQTT 5). Default: an hour.
-    #[must_use]
+    /// Asks the broker to keep the session this long after a break. Default: an hour. With MQTT 3.1.1 only zero is told from
+    /// the rest: then there is none.
     pub fn session(mut self, session: Duration) -> Self {
         self.session = session;
         self
     }
 
     /// Trusts and shows these certificates, with `mqtts://` and `wss://`. Default: the system's authorities.
-    #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = tls;
         self
     }
 
     /// Waits like this before it connects again.
-    #[must_use]
     pub fn reconnect(mut self, reconnect: Reconnect) -> Self {
         self.reconnect = reconnect;
         self
@@ -127,22 +122,28 @@ impl Connection {
 
     /// Whether to go where the broker refers to (reasons 0x9C and 0x9D, and `move`). Default: yes.
     ///
-    /// Credentials are then shown to the other broker as well; how bytes are carried never changes.
-    #[must_use]
+    /// How bytes are carried never changes. A broker that refers to another one has seen our credentials, and they are shown
+    /// to the other one as well. An order to `move` is a message, and where a broker has no rules for the control topics
+    /// anybody may have sent it: its host gets user, password and client certificate only if
+    /// [`Connection::trust_moves_to`] names it, or if it is the one that we were told to connect to.
     pub fn follow_redirects(mut self, follow: bool) -> Self {
         self.follow = follow;
         self
     }
 
+    /// Shows credentials and client certificate to these hosts, too, when an order to `move` leads there. Default: none.
+    pub fn trust_moves_to(mut self, hosts: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.trusted.extend(hosts.into_iter().map(Into::into));
+        self
+    }
+
     /// Takes no packet larger than this many bytes. Default: 1 MiB.
-    #[must_use]
     pub fn max_packet(mut self, bytes: u32) -> Self {
         self.max_packet = bytes.max(1024);
         self
     }
 
     /// The prefix of the control topics. Default: `$tide/v1`.
-    #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
@@ -157,8 +158,19 @@ impl Connection {
         })
     }
 
+    /// The same for a host that may not see who we are.
+    pub(crate) fn without_secrets(&self) -> Self {
+        Self { credentials: None, ..self.clone() }
+    }
+
+    /// Whether a host may see who we are, although only a message leads there.
+    pub(crate) fn trusts(&self, host: &Address) -> bool {
+        let named = self.trusted.iter().map(String::as_str).chain([self.address.bare_host()]);
+        named.map(bare).any(|name| name.eq_ignore_ascii_case(host.bare_host()))
+    }
+
     /// Checks what can be checked before connecting.
-    pub(crate) fn validate(&self) -> Result<Option<Arc<ClientConfig>>, Error> {
+    pub(crate) fn validate(&self) -> Result<Option<TlsConfigs>, Error> {
         let Reconnect { first, growth, longest, .. } = self.reconnect;
         let wrong = |key, value, wanted| Err(Error::Setting { key, value, wanted });
         if !(growth > 1.0 && growth <= 4.0) {
@@ -167,8 +179,12 @@ impl Connection {
         if first.is_zero() || longest < first {
             return wrong("reconnect.first", format!("{first:?}"), "above 0 and at most the longest");
         }
-        if self.address.carrier.is_secure() { self.tls.config().map(Some) } else { Ok(None) }
+        if self.address.carrier.is_secure() { self.tls.configs().map(Some) } else { Ok(None) }
     }
+}
+
+fn bare(host: &str) -> &str {
+    host.trim_start_matches('[').trim_end_matches(']')
 }
 
 impl fmt::Debug for Connection {

@@ -15,7 +15,7 @@ pub use connection::{Connection, Qos, Version};
 pub use reconnect::Reconnect;
 pub use tls::Tls;
 
-pub(crate) use link::Link;
+pub(crate) use link::{Link, Status};
 pub(crate) use wire::{RECEIVE_MAXIMUM, Requests, Wanted};
 
 use bytes::Bytes;
@@ -46,6 +46,8 @@ pub(crate) struct Up {
     pub(crate) requests: Requests,
     /// Whether what was under way goes on; otherwise it is for us to send again.
     pub(crate) resumed: bool,
+    /// Whether the broker had a session for us, of this program or of one before it.
+    pub(crate) present: bool,
     /// How many messages the broker takes before it has acknowledged one.
     pub(crate) receive_maximum: u16,
     /// The largest packet that the broker takes.

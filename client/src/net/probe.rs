@@ -88,7 +88,7 @@ async fn open(target: &Address, tls: Option<&Arc<ClientConfig>>) -> Option<Box<d
     let stream: Box<dyn Bytes> = match (target.carrier.is_secure(), tls) {
         (false, _) => Box::new(tcp),
         (true, Some(config)) => {
-            let name = ServerName::try_from(target.host.clone()).ok()?;
+            let name = ServerName::try_from(target.bare_host().to_owned()).ok()?;
             Box::new(TlsConnector::from(config.clone()).connect(name, tcp).await.ok()?)
         }
         (true, None) => return None,

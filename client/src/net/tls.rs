@@ -10,8 +10,23 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::error::Error;
 
+/// What is ready for connections: with our certificate, and without it for those who may not see it.
+#[derive(Clone)]
+pub(crate) struct TlsConfigs {
+    pub(crate) own: Arc<ClientConfig>,
+    pub(crate) bare: Arc<ClientConfig>,
+}
+
+impl TlsConfigs {
+    /// Whether there is a certificate of ours.
+    pub(crate) fn has_identity(&self) -> bool {
+        !Arc::ptr_eq(&self.own, &self.bare)
+    }
+}
+
 /// Whom to trust, and who we are.
 #[derive(Clone, Default)]
+#[must_use]
 pub struct Tls {
     /// PEM; empty for those of the system.
     authorities: Vec<u8>,
@@ -31,13 +46,21 @@ impl Tls {
     }
 
     /// Shows this certificate (PEM, the whole chain) with its key (PEM).
-    #[must_use]
     pub fn identity(mut self, chain: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         self.identity = Some((chain.into(), key.into()));
         self
     }
 
-    pub(crate) fn config(&self) -> Result<Arc<ClientConfig>, Error> {
+    pub(crate) fn configs(&self) -> Result<TlsConfigs, Error> {
+        let own = self.config()?;
+        let bare = match self.identity {
+            None => own.clone(),
+            Some(_) => Self { identity: None, ..self.clone() }.config()?,
+        };
+        Ok(TlsConfigs { own, bare })
+    }
+
+    fn config(&self) -> Result<Arc<ClientConfig>, Error> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let builder = builder.map_err(wrong)?.with_root_certificates(self.roots()?);
@@ -86,6 +109,7 @@ fn wrong(error: impl fmt::Display) -> Error {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -93,5 +117,17 @@ mod tests {
         assert!(matches!(Tls::authorities("nonsense").config(), Err(Error::Tls(_))));
         assert!(matches!(Tls::system().identity("a", "b").config(), Err(Error::Tls(_))));
         assert!(!format!("{:?}", Tls::system().identity("a", "secret")).contains("secret"));
+    }
+
+    /// Whoever is not trusted is not shown our certificate, but must show a good one.
+    #[test]
+    fn strangers_do_not_see_our_certificate() {
+        let made = rcgen::generate_simple_self_signed(vec!["c".into()]).unwrap();
+        let (chain, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        let tls = Tls::authorities(chain.clone());
+        assert!(!tls.configs().unwrap().has_identity());
+        let configs = tls.identity(chain, key).configs().unwrap();
+        let shows = |config: &ClientConfig| config.client_auth_cert_resolver.has_certs();
+        assert!(configs.has_identity() && shows(&configs.own) && !shows(&configs.bare));
     }
 }

@@ -1,6 +1,7 @@
 //! What the two versions of MQTT have in common.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,8 +31,20 @@ const STUCK: Duration = Duration::from_secs(5);
 pub(super) enum Broken {
     /// The broker refers to another one; the reference is missing when the library did not hand it on.
     Redirected { server: Option<String>, permanent: bool },
-    /// Anything else; the text is for logs.
-    Failed(#[allow(dead_code, reason = "read by its Debug, in logs")] String),
+    /// A message orders us to go to another one.
+    Ordered { server: String, permanent: bool },
+    /// Anything else; the text is for people.
+    Failed(String),
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Redirected { .. } => out.write_str("the broker refers to another one"),
+            Self::Ordered { .. } => out.write_str("ordered to move to another broker"),
+            Self::Failed(why) => out.write_str(why),
+        }
+    }
 }
 
 /// What must outlive a connection so that its session can go on.
@@ -88,8 +101,8 @@ impl Wire {
         tokio::time::timeout(patience, next).await.unwrap_or_else(|_| Err(stuck()))
     }
 
-    /// Ends the connection: events that still wait, and what must be kept.
-    pub(super) fn close(self) -> (Vec<Event>, Saved) {
+    /// Ends the connection: events that still wait, and what must be kept; none when the session can't go on.
+    pub(super) fn close(self) -> (Vec<Event>, Option<Saved>) {
         match self {
             Self::V4(wire) => wire.close(),
             Self::V5(wire) => wire.close(),
@@ -111,7 +124,9 @@ fn transport(target: &Address, tls: Option<&Arc<ClientConfig>>) -> rumqttc::Tran
 /// The host as the library wants it: a whole URL for a WebSocket.
 pub(super) fn host(target: &Address) -> String {
     match target.carrier {
-        Carrier::Tcp | Carrier::Tls => target.host.clone(),
+        Carrier::Tcp => target.host.clone(),
+        // The library takes it for the name in the certificate, where an address has no brackets.
+        Carrier::Tls => target.bare_host().to_owned(),
         Carrier::WebSocket | Carrier::SecureWebSocket => target.url(),
     }
 }
@@ -142,6 +157,32 @@ impl Half {
     }
 }
 
+/// In which order messages were sent that the broker has not acknowledged: the library gives out identifiers in a circle,
+/// and forgets where it began.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    /// The identifier that was given out last.
+    newest: u16,
+    /// Those that have to be sent again on this connection.
+    pub(super) again: BTreeSet<u16>,
+    /// How many may be under way: the circle.
+    pub(super) most: Option<u16>,
+}
+
+impl Order {
+    /// A message was sent with this identifier, 0 for none.
+    pub(super) fn sent(&mut self, id: u16) {
+        if id != 0 && !self.again.remove(&id) {
+            self.newest = id;
+        }
+    }
+
+    /// Puts identifiers into the order in which they were given out.
+    pub(super) fn age(&self, id: u16) -> u16 {
+        id.wrapping_sub(self.newest.wrapping_add(1))
+    }
+}
+
 /// What is the same with both versions, but for the types of the library, which have the same names.
 macro_rules! common {
     () => {
@@ -150,11 +191,12 @@ macro_rules! common {
             state: MqttState,
             pending: VecDeque<Request>,
             half: Half,
+            order: Order,
         }
 
         impl Saved {
             /// Takes it out of a connection that has ended.
-            fn of(mut events: EventLoop, half: Half) -> Self {
+            fn of(mut events: EventLoop, half: Half, mut order: Order) -> Self {
                 events.clean();
                 // What was asked for and not sent belongs to the caller; what was sent goes again with its identifier.
                 let mut pending = std::mem::take(&mut events.pending);
@@ -166,13 +208,23 @@ macro_rules! common {
                     Request::PubRel(_) => true,
                     _ => false,
                 });
+                // Oldest first; what the broker only has to let go comes after that, as it was.
+                pending.make_contiguous().sort_by_key(|request| match request {
+                    Request::Publish(publish) => order.age(publish.pkid),
+                    _ => u16::MAX,
+                });
+                let ids = pending.iter().filter_map(|request| match request {
+                    Request::Publish(publish) => Some(publish.pkid),
+                    _ => None,
+                });
+                order.again = ids.collect();
                 // Nor was one sent that waited for its identifier: kept, it would stop all others.
                 events.state.collision = None;
-                Self { state: events.state, pending, half }
+                Self { state: events.state, pending, half, order }
             }
 
             /// Puts it into a new connection; the messages of QoS 2 that we have and the broker has not let go.
-            fn restore(self, events: &mut EventLoop) -> Half {
+            fn restore(self, events: &mut EventLoop) -> (Half, Order) {
                 (events.state, events.pending) = (self.state, self.pending);
                 for id in self.half.ids() {
                     // The library has forgotten them, and takes it for a mistake when the broker lets one go.
@@ -180,7 +232,7 @@ macro_rules! common {
                     let _ = events.state.handle_incoming_packet(Packet::Publish(received(receipt)));
                     events.state.events.clear();
                 }
-                self.half
+                (self.half, self.order)
             }
         }
 

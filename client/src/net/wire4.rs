@@ -10,7 +10,7 @@ use rumqttc::{
 
 use super::address::Address;
 use super::connection::{Connection, Qos};
-use super::wire::{self, Broken, Half, IDENTIFIERS, REQUESTS, Requests, Wanted};
+use super::wire::{self, Broken, Half, IDENTIFIERS, Order, REQUESTS, Requests, Wanted};
 use super::{Event, Incoming, Outcome, Receipt, Up};
 use crate::protocol::Hints;
 
@@ -25,6 +25,7 @@ pub(super) struct Wire4 {
     events: EventLoop,
     has_saved: bool,
     half: Half,
+    order: Order,
 }
 
 impl Wire4 {
@@ -35,7 +36,8 @@ impl Wire4 {
         saved: Option<Saved>,
     ) -> Self {
         let mut options = MqttOptions::new(&connection.client, wire::host(target), target.port);
-        options.set_transport(transport).set_keep_alive(connection.keep_alive).set_clean_session(false);
+        options.set_transport(transport).set_keep_alive(connection.keep_alive);
+        options.set_clean_session(connection.session.is_zero());
         options.set_max_packet_size(connection.max_packet as usize, LARGEST).set_inflight(IDENTIFIERS);
         options.set_manual_acks(true);
         if let Some((user, password)) = &connection.credentials {
@@ -44,8 +46,8 @@ impl Wire4 {
         let (requests, mut events) = AsyncClient::new(options, REQUESTS);
         events.network_options.set_tcp_nodelay(true);
         let has_saved = saved.is_some();
-        let half = saved.map_or_else(Half::default, |saved| saved.restore(&mut events));
-        Self { requests, events, has_saved, half }
+        let (half, order) = saved.map(|saved| saved.restore(&mut events)).unwrap_or_default();
+        Self { requests, events, has_saved, half, order }
     }
 
     pub(super) fn keep_alive(&self) -> Duration {
@@ -57,10 +59,10 @@ impl Wire4 {
         Ok(self.event(raw))
     }
 
-    pub(super) fn close(mut self) -> (Vec<Event>, wire::Saved) {
+    pub(super) fn close(mut self) -> (Vec<Event>, Option<wire::Saved>) {
         let raw: Vec<Raw> = self.events.state.events.drain(..).collect();
         let rest = raw.into_iter().filter_map(|raw| self.event(raw)).collect();
-        (rest, wire::Saved::V4(Saved::of(self.events, self.half)))
+        (rest, Some(wire::Saved::V4(Saved::of(self.events, self.half, self.order))))
     }
 
     fn event(&mut self, raw: Raw) -> Option<Event> {
@@ -69,6 +71,7 @@ impl Wire4 {
             Raw::Incoming(Packet::ConnAck(connack)) => Some(Event::Up(Up {
                 requests: Requests::V4(self.requests.clone()),
                 resumed: connack.session_present && self.has_saved,
+                present: connack.session_present,
                 receive_maximum: u16::MAX,
                 max_packet: LARGEST,
             })),
@@ -91,7 +94,10 @@ impl Wire4 {
                     ack.return_codes.iter().filter(|code| **code == SubscribeReasonCode::Failure).count();
                 Some(Event::Subscribed { refused })
             }
-            Raw::Outgoing(Outgoing::Publish(id)) => Some(Event::Sent(id)),
+            Raw::Outgoing(Outgoing::Publish(id)) => {
+                self.order.sent(id);
+                Some(Event::Sent(id))
+            }
             _ => None,
         }
     }
@@ -106,4 +112,21 @@ pub(super) fn received(receipt: Receipt) -> Publish {
 
 pub(super) fn filter(wanted: &Wanted) -> SubscribeFilter {
     SubscribeFilter::new(wanted.filter.clone(), qos(wanted.qos))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// MQTT 3.1.1 knows no time for a session, but that there is none.
+    #[test]
+    fn no_session_is_a_clean_one() {
+        for (seconds, clean) in [(0, true), (3_600, false)] {
+            let connection = Connection::new("mqtt://localhost", "c").unwrap();
+            let connection = connection.session(Duration::from_secs(seconds));
+            let wire = Wire4::open(&connection, &connection.address, Transport::Tcp, None);
+            assert_eq!(wire.events.mqtt_options.clean_session(), clean);
+        }
+    }
 }

@@ -16,12 +16,9 @@ use rumqttc::{NetworkOptions, Outgoing};
 
 use super::address::Address;
 use super::connection::{Connection, Qos};
-use super::wire::{self, Broken, Half, IDENTIFIERS, RECEIVE_MAXIMUM, REQUESTS, Requests, Wanted};
+use super::wire::{self, Broken, Half, IDENTIFIERS, Order, RECEIVE_MAXIMUM, REQUESTS, Requests, Wanted};
 use super::{Event, Incoming, Outcome, Receipt, Up};
 use crate::protocol::Hints;
-
-/// After so many refusals of QoS 2 messages, each of which the library counts as under way for ever, connect anew.
-const MOST_LEAKED: u16 = IDENTIFIERS / 4;
 
 wire::common!();
 
@@ -31,7 +28,11 @@ pub(super) struct Wire5 {
     events: EventLoop,
     has_saved: bool,
     half: Half,
+    order: Order,
+    /// Refusals of QoS 2 messages, each of which the library counts as under way for ever.
     leaked: u16,
+    /// Whether what was under way can't go on.
+    discard: bool,
     /// The keep-alive that we ask for.
     keep_alive: Duration,
 }
@@ -57,8 +58,17 @@ impl Wire5 {
         }
         let (requests, mut events) = AsyncClient::new(options, REQUESTS);
         let has_saved = saved.is_some();
-        let half = saved.map_or_else(Half::default, |saved| saved.restore(&mut events));
-        Self { requests, events, has_saved, half, leaked: 0, keep_alive: connection.keep_alive }
+        let (half, order) = saved.map(|saved| saved.restore(&mut events)).unwrap_or_default();
+        Self {
+            requests,
+            events,
+            has_saved,
+            half,
+            order,
+            leaked: 0,
+            discard: false,
+            keep_alive: connection.keep_alive,
+        }
     }
 
     pub(super) fn keep_alive(&self) -> Duration {
@@ -72,15 +82,16 @@ impl Wire5 {
         }
     }
 
-    pub(super) fn close(mut self) -> (Vec<Event>, wire::Saved) {
+    pub(super) fn close(mut self) -> (Vec<Event>, Option<wire::Saved>) {
         let raw: Vec<Raw> = self.events.state.events.drain(..).collect();
         let rest = raw.into_iter().filter_map(|raw| self.event(raw).ok().flatten()).collect();
-        (rest, wire::Saved::V5(Saved::of(self.events, self.half)))
+        let saved = Saved::of(self.events, self.half, self.order);
+        (rest, (!self.discard).then_some(wire::Saved::V5(saved)))
     }
 
     fn event(&mut self, raw: Raw) -> Result<Option<Event>, Broken> {
         Ok(match raw {
-            Raw::Incoming(Packet::ConnAck(connack)) => Some(Event::Up(self.up(&connack))),
+            Raw::Incoming(Packet::ConnAck(connack)) => Some(Event::Up(self.up(&connack)?)),
             Raw::Incoming(Packet::PubAck(ack)) => Some(acknowledged(&ack)),
             Raw::Incoming(Packet::PubRec(rec)) => Some(self.received(&rec)?),
             Raw::Incoming(Packet::Publish(publish)) => {
@@ -97,24 +108,37 @@ impl Wire5 {
                 let good = |code: &&SubscribeReasonCode| !matches!(code, SubscribeReasonCode::Success(_));
                 Some(Event::Subscribed { refused: ack.return_codes.iter().filter(good).count() })
             }
-            Raw::Outgoing(Outgoing::Publish(id)) => Some(Event::Sent(id)),
+            Raw::Outgoing(Outgoing::Publish(id)) => {
+                self.order.sent(id);
+                Some(Event::Sent(id))
+            }
             _ => None,
         })
     }
 
-    fn up(&mut self, connack: &ConnAck) -> Up {
+    fn up(&mut self, connack: &ConnAck) -> Result<Up, Broken> {
         // A broker that wants no pings gets ours nevertheless; the library would send them without end.
         if self.events.options.keep_alive().is_zero() {
             self.events.options.set_keep_alive(self.keep_alive);
         }
         let properties = connack.properties.as_ref();
         let largest = properties.and_then(|all| all.max_packet_size).unwrap_or(u32::MAX);
-        Up {
+        let receive_maximum = properties.and_then(|all| all.receive_max);
+        let most =
+            receive_maximum.map(|most| most.min(IDENTIFIERS)).or(self.order.most).unwrap_or(IDENTIFIERS);
+        // The library would give out identifiers beyond the smaller circle, and find them in use for ever.
+        self.discard = self.order.most.is_some_and(|before| most < before);
+        if self.discard {
+            return Err(Broken::Failed("the broker takes fewer messages at a time: beginning anew".into()));
+        }
+        self.order.most = Some(most);
+        Ok(Up {
             requests: Requests::V5(self.requests.clone()),
             resumed: connack.session_present && self.has_saved,
-            receive_maximum: properties.and_then(|all| all.receive_max).unwrap_or(u16::MAX),
+            present: connack.session_present,
+            receive_maximum: receive_maximum.unwrap_or(u16::MAX),
             max_packet: largest as usize,
-        }
+        })
     }
 
     /// The first answer to a message of QoS 2, which already says whether the broker has it.
@@ -125,7 +149,7 @@ impl Wire5 {
             _ => Outcome::Rejected,
         };
         self.leaked += u16::from(outcome != Outcome::Accepted);
-        if self.leaked > MOST_LEAKED {
+        if self.leaked > self.order.most.unwrap_or(IDENTIFIERS) / 4 {
             return Err(Broken::Failed("too many refusals with QoS 2: connecting anew".into()));
         }
         let hints = rec.properties.as_ref().map(|all| Hints::read(&all.user_properties)).unwrap_or_default();
@@ -196,4 +220,143 @@ pub(super) fn filter(wanted: &Wanted) -> Filter {
         filter.retain_forward_rule = RetainForwardRule::OnNewSubscribe;
     }
     filter
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use rumqttc::v5::mqttbytes::v5::ConnAckProperties;
+
+    use super::*;
+
+    fn open(saved: Option<wire::Saved>) -> Wire5 {
+        let connection = Connection::new("mqtt://localhost", "c").unwrap();
+        let saved = saved.map(|saved| match saved {
+            wire::Saved::V5(saved) => saved,
+            wire::Saved::V4(_) => unreachable!(),
+        });
+        Wire5::open(&connection, &connection.address, Transport::Tcp, saved)
+    }
+
+    /// Hands all events on, as the network would.
+    fn flush(wire: &mut Wire5) -> Result<(), Broken> {
+        let raw: Vec<Raw> = wire.events.state.events.drain(..).collect();
+        raw.into_iter().try_for_each(|raw| wire.event(raw).map(|_| ()))
+    }
+
+    fn connected(wire: &mut Wire5, receive_max: u16) -> Result<(), Broken> {
+        let properties = ConnAckProperties {
+            session_expiry_interval: None,
+            receive_max: Some(receive_max),
+            max_qos: None,
+            retain_available: None,
+            max_packet_size: None,
+            assigned_client_identifier: None,
+            topic_alias_max: None,
+            reason_string: None,
+            user_properties: Vec::new(),
+            wildcard_subscription_available: None,
+            subscription_identifiers_available: None,
+            shared_subscription_available: None,
+            server_keep_alive: None,
+            response_information: None,
+            server_reference: None,
+            authentication_method: None,
+            authentication_data: None,
+        };
+        let (code, session_present) = (ConnectReturnCode::Success, true);
+        let connack = ConnAck { session_present, code, properties: Some(properties) };
+        wire.events.state.handle_incoming_packet(Packet::ConnAck(connack)).unwrap();
+        flush(wire)
+    }
+
+    fn publish(wire: &mut Wire5, count: usize, qos: QoS) {
+        for _ in 0..count {
+            let publish = Publish::new("t", qos, "x", None);
+            wire.events.state.handle_outgoing_packet(Request::Publish(publish)).unwrap();
+        }
+        flush(wire).unwrap();
+    }
+
+    fn acknowledge(wire: &mut Wire5, ids: impl IntoIterator<Item = u16>) {
+        for id in ids {
+            wire.events.state.handle_incoming_packet(Packet::PubAck(PubAck::new(id, None))).unwrap();
+        }
+        flush(wire).unwrap();
+    }
+
+    /// Sends again so many of what the last connection left.
+    fn resend(wire: &mut Wire5, count: usize) {
+        for _ in 0..count {
+            let request = wire.events.pending.pop_front().unwrap();
+            wire.events.state.handle_outgoing_packet(request).unwrap();
+        }
+        flush(wire).unwrap();
+    }
+
+    fn pending(wire: &Wire5) -> Vec<u16> {
+        let id = |request: &Request| if let Request::Publish(publish) = request { publish.pkid } else { 0 };
+        wire.events.pending.iter().map(id).collect()
+    }
+
+    /// Identifiers go in a circle: what was sent first goes again first, however often the connection breaks meanwhile.
+    #[test]
+    fn what_goes_again_keeps_its_order() {
+        let mut wire = open(None);
+        connected(&mut wire, u16::MAX).unwrap();
+        for id in 1..=126 {
+            publish(&mut wire, 1, QoS::AtLeastOnce);
+            acknowledge(&mut wire, [id]);
+        }
+        publish(&mut wire, 4, QoS::AtLeastOnce);
+        let mut wire = open(wire.close().1);
+        assert_eq!(pending(&wire), [127, 128, 1, 2]);
+        connected(&mut wire, u16::MAX).unwrap();
+        resend(&mut wire, 1);
+        let mut wire = open(wire.close().1);
+        assert_eq!(pending(&wire), [127, 128, 1, 2], "after a break in the middle of it");
+        connected(&mut wire, u16::MAX).unwrap();
+        resend(&mut wire, 4);
+        acknowledge(&mut wire, [127]);
+        publish(&mut wire, 1, QoS::AtLeastOnce);
+        assert_eq!(pending(&open(wire.close().1)), [128, 1, 2, 3]);
+    }
+
+    /// The library would look for free identifiers beyond the new maximum, for ever.
+    #[test]
+    fn a_broker_that_takes_fewer_at_a_time_gets_all_anew() {
+        let mut wire = open(None);
+        connected(&mut wire, 20).unwrap();
+        publish(&mut wire, 15, QoS::AtLeastOnce);
+        let mut wire = open(wire.close().1);
+        assert!(matches!(connected(&mut wire, 10), Err(Broken::Failed(_))));
+        let saved = wire.close().1;
+        assert!(saved.is_none());
+        let mut wire = open(saved);
+        connected(&mut wire, 10).unwrap();
+        publish(&mut wire, 10, QoS::AtLeastOnce);
+        acknowledge(&mut wire, 1..=10);
+        let mut wire = open(wire.close().1);
+        connected(&mut wire, 20).unwrap();
+        assert!(pending(&wire).is_empty(), "more at a time is no trouble");
+    }
+
+    /// Each refusal of QoS 2 takes a place for ever: connecting anew must come before the last one is taken.
+    #[test]
+    fn refusals_of_qos_2_leave_room_in_a_small_window() {
+        for receive_max in [1, 4, 20, u16::MAX] {
+            let mut wire = open(None);
+            connected(&mut wire, receive_max).unwrap();
+            let most = receive_max.min(IDENTIFIERS);
+            let refused = (1..=most).take_while(|id| {
+                publish(&mut wire, 1, QoS::ExactlyOnce);
+                let mut rec = PubRec::new(*id, None);
+                rec.reason = PubRecReason::QuotaExceeded;
+                // The library's own complaint about it is no news.
+                let _ = wire.events.state.handle_incoming_packet(Packet::PubRec(rec));
+                flush(&mut wire).is_ok()
+            });
+            assert!(refused.count() <= usize::from(most) / 4, "{receive_max}");
+        }
+    }
 }

@@ -68,6 +68,8 @@ pub(crate) struct Answer {
     pub(crate) starts: Vec<Head>,
     /// There are more updates than the answer holds.
     pub(crate) truncated: bool,
+    /// Where it was cut: of topics before this one it says all.
+    pub(crate) next: Option<String>,
     /// How long the gateway took.
     pub(crate) server: Option<Span>,
     /// The checks a second that the gateway wants from this client at most.
@@ -102,6 +104,7 @@ impl Answer {
             updates,
             starts: numbers("starts")?,
             truncated: optional(&value, "truncated", Value::as_bool)?.unwrap_or(false),
+            next: value.get("next").and_then(Value::as_str).map(str::to_owned),
             server: span("server_ms")?,
             rate: optional(&value, "rate", Value::as_f64)?
                 .and_then(usable_rate)
@@ -175,6 +178,8 @@ mod tests {
         assert_eq!(refused.refused.as_deref(), Some("too long"));
         let late = Answer::read(br#"{"v":1,"id":17,"heads":{"t":8},"starts":{"t":5}}"#).unwrap();
         assert_eq!(late.starts, [("t".to_owned(), 5)]);
+        let cut = Answer::read(br#"{"v":1,"id":17,"heads":{"t":8},"truncated":true,"next":"u"}"#).unwrap();
+        assert_eq!((cut.truncated, cut.next.as_deref()), (true, Some("u")));
     }
 
     #[test]

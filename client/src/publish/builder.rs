@@ -151,9 +151,11 @@ impl PublisherBuilder {
             progress: Notify::new(),
             clock: Clock::start(),
         });
+        let link = Link::start(self.connection, &topics, tls);
+        let status = link.status();
         let driver = Driver {
             shared: shared.clone(),
-            link: Link::start(self.connection, &topics, tls),
+            link,
             topics,
             qos: self.qos,
             retain: self.retain,
@@ -162,7 +164,7 @@ impl PublisherBuilder {
         };
         let (close, closing) = mpsc::channel(1);
         let task = runtime.spawn(driver.run(closing));
-        Ok(Publisher { shared, close, task })
+        Ok(Publisher { shared, status, close, task })
     }
 
     fn validate(&self) -> Result<(), Error> {

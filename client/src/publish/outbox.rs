@@ -100,12 +100,22 @@ impl Outbox {
 
     /// A sample is offered.
     pub(crate) fn offer(&mut self, topic: &str, sample: Sample) -> Offer {
-        let under_way = self.under_way().map(|message| message.payload.len()).sum();
+        // What this sample makes worthless takes no room from it.
+        let outdated: usize = self
+            .again
+            .iter()
+            .filter(|old| old.newest_wins && &*old.topic == topic)
+            .map(|old| old.payload.len())
+            .sum();
+        let under_way = self.under_way().map(|message| message.payload.len()).sum::<usize>() - outdated;
         let lent = if is_name(topic) { self.slots.lend(topic, sample, under_way) } else { Lent::NoRoom };
         let offer = match lent {
             Lent::Make(sample) => return Offer::Make(sample),
             Lent::NoRoom => Offer::Done(false),
-            Lent::Queued => Offer::Done(true),
+            Lent::Queued { replaced } => {
+                self.stats.replaced += replaced;
+                Offer::Done(true)
+            }
             Lent::Job(job) => Offer::Work(job),
         };
         self.stats.offered += 1;
@@ -125,6 +135,7 @@ impl Outbox {
         self.stats.refused += refused;
         self.stats.replaced += replaced;
         self.stats.dropped += dropped;
+        self.discard_outdated();
         let again = Step::Wait(Some(now));
         let Some(Taken { number, topic, payload, samples, newest_wins }) = taken else {
             return (again, panic);
@@ -233,9 +244,9 @@ impl Outbox {
         self.hear(hints, now);
         self.urgent.forget(now);
         let refused = outcome == Outcome::PushedBack;
-        // With a rate and no refusal the wait is that rate's interval, which the pace keeps anyway.
-        let wait = hints.wait.filter(|_| refused || hints.rate.is_none());
-        if let Some(wait) = wait.or(refused.then_some(REFUSED)) {
+        // Without a refusal the wait is the interval of the rate, which the pace keeps anyway.
+        if refused {
+            let wait = hints.wait.unwrap_or(REFUSED);
             let limit = self.book.limit(now);
             self.pace.follow(now, limit);
             self.pace.hold(now, wait, random);

@@ -344,6 +344,41 @@ fn the_interval_of_an_accepted_message_is_no_pause() {
     assert_eq!(Rig::texts(&rig.run().0), ["fire"]);
 }
 
+/// docs/protocol.md: with an accepted message it asks for nothing more.
+#[test]
+fn a_wait_without_a_refusal_is_no_pause_either() {
+    let mut rig = Rig::new(settings(Policy::Mean));
+    rig.offer("t", 0.into());
+    rig.run();
+    let hints = Hints { rate: None, wait: Some(Span::from_secs(600)), nonsense: 0 };
+    rig.answer(0, Outcome::Accepted, &hints);
+    rig.offer("t", 1.into());
+    assert_eq!(rig.run().0.len(), 1);
+}
+
+/// The newest sample takes the room of what it makes worthless: what must go again, and what waits beside the aggregate.
+#[test]
+fn the_newest_sample_has_the_room_of_the_older() {
+    let mut with = settings(Policy::Latest);
+    with.slots.most_bytes = 10;
+    let mut rig = Rig::new(with);
+    assert!(rig.offer("t", 11111111.into()));
+    rig.run();
+    rig.answer(0, Outcome::PushedBack, &Hints::default());
+    assert!(rig.offer("t", 22222222.into()), "the first need not go again");
+    assert_eq!((rig.outbox.stats().replaced, rig.outbox.bytes()), (1, 8));
+    let Offer::Work(slow) = rig.outbox.offer("t", 33333333.into()) else { panic!("it is there") };
+    assert!(rig.offer("t", 44444444.into()) && rig.offer("t", 55555555.into()), "the aggregate is on loan");
+    assert!(rig.outbox.stats().is_conserved());
+    rig.outbox.finish(slow.run(), rig.now);
+    assert_eq!(
+        Rig::texts(&rig.run_for(10.0).into_iter().map(|(_, one)| one).collect::<Vec<_>>()),
+        ["55555555"]
+    );
+    assert!(rig.outbox.bytes() <= 10 && rig.outbox.stats().is_conserved());
+    assert_eq!((rig.outbox.stats().replaced, rig.outbox.stats().refused), (4, 0));
+}
+
 /// What is on its way takes room as well.
 #[test]
 fn samples_under_way_count_for_the_bound() {

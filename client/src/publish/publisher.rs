@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
@@ -11,7 +12,7 @@ use super::builder::PublisherBuilder;
 use super::counters::PublisherStats;
 use super::driver::Shared;
 use crate::clock::duration;
-use crate::net::Connection;
+use crate::net::{Connection, Status};
 use crate::sample::Sample;
 
 /// The buffer of urgent messages has no room for this one, or its topic is no topic name.
@@ -25,8 +26,10 @@ pub struct UrgentFull;
 /// It connects in the background and for as long as it lives. Dropping it drops the connection without a word;
 /// [`Publisher::close`] says goodbye.
 #[derive(Debug)]
+#[must_use = "a publisher that is dropped is disconnected"]
 pub struct Publisher {
     pub(super) shared: Arc<Shared>,
+    pub(super) status: Arc<Mutex<Status>>,
     pub(super) close: mpsc::Sender<oneshot::Sender<()>>,
     pub(super) task: JoinHandle<()>,
 }
@@ -73,6 +76,16 @@ impl Publisher {
         self.shared.outbox.lock().stats()
     }
 
+    /// Whether it is connected now.
+    pub fn is_connected(&self) -> bool {
+        self.status.lock().connected
+    }
+
+    /// Why the last connection ended, or could not be made; for people, not for programs.
+    pub fn last_error(&self) -> Option<String> {
+        self.status.lock().error.clone()
+    }
+
     /// Bytes of samples in its buffers.
     pub fn buffered_bytes(&self) -> usize {
         self.shared.outbox.lock().bytes()
@@ -81,7 +94,8 @@ impl Publisher {
     /// Waits until everything that was offered is delivered, or came to another end that [`Publisher::stats`] counts.
     /// What is within the deadband is not waited for.
     ///
-    /// That takes as long as the rate says, and for ever without a connection: combine it with a timeout.
+    /// That takes as long as the rate says, and for ever without a connection: combine it with a timeout. It ends, too, when
+    /// nothing can be delivered any more because the runtime is going.
     pub async fn delivered(&self) {
         loop {
             let progress = self.shared.progress.notified();
@@ -91,7 +105,10 @@ impl Publisher {
             if self.shared.outbox.lock().is_settled(self.shared.clock.now()) {
                 return;
             }
-            progress.await;
+            tokio::select! {
+                () = progress => {}
+                () = self.close.closed() => return,
+            }
         }
     }
 
@@ -113,5 +130,21 @@ impl Drop for Publisher {
 impl std::fmt::Debug for Shared {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.debug_struct("Shared").field("stats", &self.outbox.lock().stats()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Nobody is left who could deliver anything.
+    #[tokio::test]
+    async fn whoever_waits_for_delivery_is_told_when_there_will_be_none() {
+        let connection = Connection::new("mqtt://localhost:1", "c").unwrap();
+        let publisher = Publisher::builder(connection).start().unwrap();
+        assert!(publisher.offer("t", 1) && !publisher.is_connected());
+        publisher.task.abort();
+        tokio::time::timeout(Duration::from_secs(60), publisher.delivered()).await.unwrap();
     }
 }

@@ -64,8 +64,8 @@ pub(crate) struct Slots {
 pub(crate) enum Lent {
     /// Nothing: there is no room.
     NoRoom,
-    /// Nothing: it waits for its aggregate.
-    Queued,
+    /// Nothing: it waits for its aggregate, in the place of so many others.
+    Queued { replaced: u64 },
     /// Make an aggregate: the topic is new.
     Make(Sample),
     /// Work with the aggregate.
@@ -131,14 +131,26 @@ impl Slots {
             return if self.make_room().is_some() { Lent::Make(sample) } else { Lent::NoRoom };
         };
         let (name, Some(slot)) = (name.clone(), self.slots.get_mut(topic)) else { return Lent::NoRoom };
+        let before = slot.bytes();
+        let mut replaced = 0;
         if slot.aggregate.is_none() && (sample.size() > room || slot.queue.len() >= MOST_QUEUED) {
-            return Lent::NoRoom;
+            // Where only the newest counts it takes the place of those that wait, and of what the aggregate has.
+            let waiting: usize = slot.queue.iter().map(Sample::size).sum();
+            if !slot.facts.newest_wins || sample.size() > room + waiting + slot.facts.size {
+                return Lent::NoRoom;
+            }
+            replaced = slot.queue.len() as u64;
+            slot.queue.clear();
+            (slot.pending, slot.samples) =
+                (slot.pending - waiting.min(slot.pending), slot.samples - replaced);
+            (self.bytes, self.samples) = (self.bytes - (before - slot.bytes()), self.samples - replaced);
         }
+        let room = self.settings.most_bytes.saturating_sub(self.bytes + under_way);
         let (before, kept) = (slot.bytes(), sample.size().min(room));
         let lent = match slot.aggregate.take() {
             None => {
                 slot.queue.push(sample);
-                Lent::Queued
+                Lent::Queued { replaced }
             }
             Some(aggregate) => {
                 let mut samples = std::mem::take(&mut slot.queue);

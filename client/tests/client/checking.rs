@@ -55,6 +55,28 @@ async fn over_a_lossy_link_what_is_dropped_is_fetched() {
     assert!(3 * active_lost <= passive_lost, "{active_lost} of {passive_lost} are still lost");
 }
 
+/// More topics than one answer can tell of: it takes several to know where things stand, and nothing old is taken for news.
+#[tokio::test]
+async fn a_start_that_takes_several_answers_fetches_nothing_old() {
+    const TOPICS: usize = 200;
+    let gateway = Gateway::real(&["check.max_payload=1000", "check.max_answer_bytes=2000"]);
+    let source = Publisher::builder(Connection::new(&gateway.url(), "source").unwrap()).start().unwrap();
+    for n in 0..TOPICS {
+        assert!(source.offer(&format!("room/{n}"), "old"));
+    }
+    soon("delivery", source.delivered()).await;
+    let often = ConstantConfig { interval: Span::from_millis(40) }.build().unwrap();
+    let builder = Subscriber::builder(Connection::new(&gateway.url(), "screen").unwrap()).filter("room/#");
+    let mut screen = builder.strategy(often).most_checks(40.0).start().unwrap();
+    // More than it takes to tell of all.
+    until("many answers", || screen.stats().answered_checks > 20).await;
+    for n in [0, TOPICS - 1] {
+        source.offer(&format!("room/{n}"), "new");
+        assert_eq!(soon("the update", screen.next()).await.unwrap().payload, "new");
+    }
+    assert_eq!(screen.stats().active + screen.stats().passive, 2);
+}
+
 /// More topics than one check can name: they are asked for in parts, and what was dropped is found in each of them.
 #[tokio::test]
 async fn thousands_of_topics_are_asked_for_in_parts() {

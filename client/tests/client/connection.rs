@@ -6,7 +6,7 @@ use bytes::BytesMut;
 use parking_lot::Mutex;
 use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::mqttbytes::v5::{
-    ConnectReturnCode, Disconnect, DisconnectProperties, DisconnectReasonCode, Packet, Publish,
+    ConnectReturnCode, Disconnect, DisconnectProperties, DisconnectReasonCode, Packet, PingResp, Publish,
 };
 use tidegate_client::{Connection, Error, Publisher, Reconnect, Subscriber, Tls, Version};
 use tokio::io::AsyncWriteExt;
@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 
 use crate::gateway::{Certificates, Gateway, PASSWORD, USER};
 use crate::publishing::{connection, listener};
-use crate::scripted::{Answer, Scripted, connack};
+use crate::scripted::{Answer, Scripted, connack, resumed, usual};
 use crate::{PLAYED, soon, until};
 
 fn quick(connection: Connection) -> Connection {
@@ -152,6 +152,75 @@ async fn an_order_to_move_is_obeyed() {
         publisher.offer_urgent("moved/alarm", "here").unwrap();
         assert_eq!(soon("the alarm", updates.next()).await.unwrap().payload, "here");
     }
+}
+
+/// Where a broker has no rules anybody may order a client to move: the stranger does not see who it is, unless it was named.
+#[tokio::test]
+async fn an_order_to_move_shows_no_credentials_to_strangers() {
+    for trusted in [false, true] {
+        let stranger = Scripted::start(|_| None).await;
+        // The same machine by another name, so that it is another host.
+        let to = format!("localhost:{}", stranger.address.port());
+        let home = Scripted::start(move |packet| match packet {
+            Packet::Subscribe(_) => {
+                let order = format!(r#"{{"v":1,"server":"{to}"}}"#);
+                let topic = format!("{PLAYED}/move/meter");
+                let mut answer = usual(packet);
+                answer.packets.push(Packet::Publish(Publish::new(topic, QoS::AtMostOnce, order, None)));
+                Some(answer)
+            }
+            _ => None,
+        })
+        .await;
+        let hosts = trusted.then_some("LOCALHOST");
+        let meter = quick(connection(&home.url(), "meter")).credentials(USER, PASSWORD);
+        let publisher = Publisher::builder(meter.trust_moves_to(hosts)).start().unwrap();
+        until("the move", || stranger.connects() > 0).await;
+        let logins = |broker: &Scripted| {
+            let seen = broker.seen.lock();
+            let logins = seen.iter().filter_map(|packet| match packet {
+                Packet::Connect(_, _, login) => Some(login.is_some()),
+                _ => None,
+            });
+            logins.collect::<Vec<_>>()
+        };
+        assert_eq!((logins(&home), logins(&stranger)), (vec![true], vec![trusted]));
+        until("a connection", || publisher.is_connected()).await;
+        assert_eq!(publisher.last_error().as_deref(), Some("ordered to move to another broker"));
+    }
+}
+
+/// Another broker is gone, and the client is home again: what was under way there is no part of the session here.
+#[tokio::test]
+async fn the_session_of_another_broker_is_not_taken_for_that_at_home() {
+    let away = Scripted::start(|packet| match packet {
+        // It keeps what it gets to itself, and goes.
+        Packet::Publish(_) => Some(Answer::close(Packet::PingResp(PingResp))),
+        _ => None,
+    })
+    .await;
+    let (to, mut times) = (away.address.to_string(), 0);
+    let home = Scripted::start(move |packet| match packet {
+        Packet::Connect(..) => {
+            times += 1;
+            let moved = connack(ConnectReturnCode::UseAnotherServer, Some(to.clone()));
+            // It has a session of its own for this client, from before.
+            Some(if times <= 2 { Answer::close(moved) } else { Answer::send([resumed()]) })
+        }
+        _ => None,
+    })
+    .await;
+    let publisher = Publisher::builder(quick(connection(&home.url(), "meter"))).start().unwrap();
+    publisher.offer_urgent("alarm", "x").unwrap();
+    until("the alarm at the other one", || !away.payloads("alarm").is_empty()).await;
+    drop(away);
+    soon("the alarm", publisher.delivered()).await;
+    let seen = home.seen.lock();
+    let again = seen.iter().filter_map(|packet| match packet {
+        Packet::Publish(publish) if publish.topic == "alarm" => Some(publish.dup),
+        _ => None,
+    });
+    assert_eq!(again.collect::<Vec<_>>(), [false], "it is new here");
 }
 
 /// An order that leads nowhere: the client stays, and no program is shown what is not for it.

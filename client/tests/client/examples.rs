@@ -59,8 +59,9 @@ async fn run(mut command: Command) -> String {
 }
 
 /// A thermometer that would send 5 messages a second for three seconds is told to send one: its samples all arrive, in few
-/// messages.
-async fn thermometer(name: &str, command: impl FnOnce(&Gateway) -> Command) {
+/// messages. `samples_a_second` is what it measures: whoever ignores the rate has a fifth of that in a message, whoever
+/// follows it most of it.
+async fn thermometer(name: &str, samples_a_second: u64, command: impl FnOnce(&Gateway) -> Command) {
     let gateway = Gateway::start();
     let mut controller = Controller::start(&gateway.url());
     controller.announce("rate", "50", Duration::from_secs(600)).await;
@@ -76,7 +77,9 @@ async fn thermometer(name: &str, command: impl FnOnce(&Gateway) -> Command) {
         assert!((19.9..22.1).contains(&value["mean"].as_f64().unwrap()), "{value}");
         samples += value["count"].as_u64().unwrap();
     }
-    assert!(messages >= 1 && samples >= 4 * messages, "{messages} messages for {samples} samples: {text}");
+    println!("{name}: {messages} messages for {samples} samples");
+    let enough = messages * samples_a_second * 3 / 10;
+    assert!(messages >= 1 && samples >= enough, "{messages} messages for {samples} samples: {text}");
 }
 
 /// A broker refuses the first message (0x97) and tells a rate with that. Its samples go again, nothing is sent in the time
@@ -123,7 +126,7 @@ fn forty_lines_are_enough() {
 
 #[tokio::test]
 async fn thermometer_in_rust() {
-    thermometer("rust", |gateway| {
+    thermometer("rust", 10, |gateway| {
         let mut command = example("thermometer");
         command.args([&gateway.url(), "rust", "3"]);
         command
@@ -149,12 +152,12 @@ fn javascript(url: &str, seconds: &str) -> Command {
 
 #[tokio::test]
 async fn thermometer_in_python() {
-    thermometer("python", |gateway| python(gateway.address("mqtt").port(), "3")).await;
+    thermometer("python", 20, |gateway| python(gateway.address("mqtt").port(), "3")).await;
 }
 
 #[tokio::test]
 async fn thermometer_in_javascript() {
-    thermometer("javascript", |gateway| javascript(&gateway.url(), "3")).await;
+    thermometer("javascript", 20, |gateway| javascript(&gateway.url(), "3")).await;
 }
 
 #[tokio::test]
@@ -178,6 +181,7 @@ async fn must_show_runs() {
     for line in ["bytes buffered at most", "every sample is accounted for", "alarms delivered"] {
         assert!(text.contains(&format!("  holds          {line}")), "{line}: {text}");
     }
+    assert!(output.status.success(), "{text}");
 }
 
 #[tokio::test]

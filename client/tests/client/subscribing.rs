@@ -235,20 +235,23 @@ async fn what_does_not_fit_is_counted() {
 /// The same for bytes: few messages can be large.
 #[tokio::test]
 async fn what_is_too_large_together_is_counted() {
-    let broker = Scripted::start(|packet| match packet {
-        Packet::Subscribe(_) => {
-            let mut answer = usual(packet);
-            answer.packets.extend((1..=50u64).map(|seq| message("t", vec![b'x'; 1_000], Some(seq))));
-            Some(answer)
-        }
-        other => Some(usual(other)),
-    })
-    .await;
-    let builder = Subscriber::builder(connection(&broker.url(), "dashboard")).filter("t");
-    let mut subscriber = builder.buffer_bytes(10_500).passive_only().start().unwrap();
-    until("all came", || subscriber.stats().overrun == 40).await;
-    assert_eq!(take(&mut subscriber, 10).await.len(), 10);
-    assert_eq!((subscriber.stats().passive, subscriber.stats().lost), (10, 40));
+    for (topic, payload) in [("t".to_owned(), 1_000), ("t".repeat(1_000), 0)] {
+        let broker = Scripted::start(move |packet| match packet {
+            Packet::Subscribe(_) => {
+                let mut answer = usual(packet);
+                let payload = vec![b'x'; payload];
+                answer.packets.extend((1..=50u64).map(|seq| message(&topic, payload.clone(), Some(seq))));
+                Some(answer)
+            }
+            other => Some(usual(other)),
+        })
+        .await;
+        let builder = Subscriber::builder(connection(&broker.url(), "dashboard")).filter("#");
+        let mut subscriber = builder.buffer_bytes(11_500).passive_only().start().unwrap();
+        until("all came", || subscriber.stats().overrun == 40).await;
+        assert_eq!(take(&mut subscriber, 10).await.len(), 10);
+        assert_eq!((subscriber.stats().passive, subscriber.stats().lost), (10, 40));
+    }
 }
 
 /// An answer brings one update at a time: what came by itself after them waits until all are there, however long it takes.

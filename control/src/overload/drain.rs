@@ -36,7 +36,8 @@ pub enum Hears {
 pub struct DrainConfig {
     /// The delay at which the queue is held while publishers want more than consumers can take.
     pub target_delay: Span,
-    /// The least depth at which it is held, so that slow consumers don't starve between two messages.
+    /// The least depth at which it is held, so that slow consumers don't starve between two messages. A shorter queue is
+    /// no overload, whatever its delay.
     pub target_depth: f64,
     /// How many times the target may grow when consumers starve all the same, as they do when messages come unevenly.
     pub most_stretch: f64,
@@ -211,7 +212,8 @@ impl DrainController {
 
     fn next_phase(&mut self, now: Moment, load: &Load, target: f64, wanted: f64) -> Phase {
         let demand = load.sound_demand();
-        let stands = self.standing.observe(now, &load.reading);
+        let long = load.reading.depth as f64 >= self.config.target_depth;
+        let stands = self.standing.observe(now, &load.reading) && long;
         // A queue over its target is no burst when more is on its way than consumers can take.
         let more_to_come = self.depth > target && self.capacity.rate().is_some_and(|rate| demand > rate);
         let may_protect = self.saturated || !self.config.needs_saturation;

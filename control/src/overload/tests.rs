@@ -107,6 +107,19 @@ fn drain_holds_the_target_depth_and_uses_all_of_the_processing_rate() {
 }
 
 #[test]
+fn a_threshold_lets_a_queue_grow_and_then_holds_it_there() {
+    let (mut world, mut before) = (World::new(), 0);
+    let mut controller = DrainConfig { target_depth: 250.0, ..DrainConfig::default() }.build().unwrap();
+    while world.step(&mut controller, 40, 33.0).phase == Phase::Idle {
+        before = world.flow.depth();
+    }
+    assert!(before >= 200, "protected at {before}");
+    world.steps(&mut controller, 200, 40, 33.0);
+    let depth = world.flow.depth();
+    assert!((150..=350).contains(&depth), "held at {depth}");
+}
+
+#[test]
 fn drain_empties_a_long_queue_in_a_bounded_time() {
     let (mut world, mut controller) = (World::new(), drain());
     world.steps(&mut controller, 40, 40, 33.0);

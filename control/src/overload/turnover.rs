@@ -2,11 +2,14 @@
 
 /// Seconds over which leaving is averaged: short, since a publisher told too much hears again soon.
 const LEAVING_MEMORY: f64 = 0.1;
+/// No more are taken to leave than so many times those who left lately: many who left at once are no sign that as many leave
+/// in each moment to come.
+const MOST_LEAVING: f64 = 6.0;
 /// Seconds over which joining is averaged, at least: long, since a publisher told too little hears late.
 const JOINING_MEMORY: f64 = 2.0;
 
-/// The least growth: those who stay are soon told again.
-pub const LEAST_GROWTH: f64 = 0.01;
+/// The least growth that is prepared for: those who have left count no more, and more may stay than it seems.
+pub const LEAST_GROWTH: f64 = 0.25;
 /// The most growth that is prepared for: rates that are told are sticky, and an almost-zero rate would stay for long.
 pub const MOST_GROWTH: f64 = 1.25;
 
@@ -16,6 +19,8 @@ pub struct Turnover {
     devices: Option<u64>,
     joining: f64,
     leaving: f64,
+    /// The same, averaged over the time that publishers take to hear.
+    left_lately: f64,
 }
 
 impl Turnover {
@@ -31,13 +36,15 @@ impl Turnover {
         let share = |memory: f64| 1.0 - libm::exp(-period / memory);
         self.joining += (joined - self.joining) * share(lag.max(JOINING_MEMORY));
         self.leaving += (left - self.leaving) * share(LEAVING_MEMORY);
+        self.left_lately += (left - self.left_lately) * share(lag.max(LEAVING_MEMORY));
     }
 
     /// How many times as many publishers there will be after this many seconds, if all goes on as it does: from
     /// [`LEAST_GROWTH`] to [`MOST_GROWTH`].
     pub fn growth(&self, seconds: f64) -> f64 {
         let devices = self.devices.unwrap_or(0).max(1) as f64;
-        (1.0 + (self.joining - self.leaving) * seconds / devices).clamp(LEAST_GROWTH, MOST_GROWTH)
+        let leaving = self.leaving.min(MOST_LEAVING * self.left_lately);
+        (1.0 + (self.joining - leaving) * seconds / devices).clamp(LEAST_GROWTH, MOST_GROWTH)
     }
 }
 
@@ -59,12 +66,24 @@ mod tests {
 
     #[test]
     fn leaving_is_seen_at_once_and_joining_with_care() {
-        let leaving = after(&[40, 35]).growth(2.0);
-        assert!((0.4..0.5).contains(&leaving), "10 a second of 35 leave: {leaving}");
+        let leaving = after(&[40, 38, 36, 34, 32]).growth(2.0);
+        assert!((0.73..0.8).contains(&leaving), "4 a second of 32 leave: {leaving}");
         let joining = after(&[40, 45]).growth(2.0);
         assert!((1.05..1.2).contains(&joining), "{joining}");
         let joining_on = after(&[20, 22, 24, 26, 28, 30, 32, 34, 36]).growth(2.0);
         assert!((1.15..1.23).contains(&joining_on), "4 a second of 36 join: {joining_on}");
+    }
+
+    /// Those who are gone are gone: nobody is told to make up for as many in each moment to come.
+    #[test]
+    fn many_who_leave_at_once_leave_once() {
+        let (mut turnover, lag) = (Turnover::default(), 9.0);
+        turnover.observe(2000, 0.1, lag);
+        turnover.observe(1900, 0.1, lag);
+        let growth = turnover.growth(lag);
+        assert!((0.65..1.0).contains(&growth), "{growth}");
+        (0..200).for_each(|_| turnover.observe(1900, 0.1, lag));
+        assert!(turnover.growth(lag) > 0.99);
     }
 
     #[test]

@@ -15,6 +15,10 @@ pub trait Host: Send + Sync {
     /// those who subscribe now, and counted; with `retain` it is still retained.
     fn publish(&self, topic: &str, payload: &[u8], retain: bool);
 
+    /// Retains a message of the gateway itself for those who subscribe later, without sending it to those who subscribe
+    /// now. An empty payload deletes what is retained there. Default: nothing, for a gateway that retains nothing.
+    fn retain(&self, _topic: &str, _payload: &[u8]) {}
+
     /// Publishes an answer to a client's request, with the correlation data that came with it, which MQTT 5 clients see.
     /// Not retained. False when too many messages of the gateway itself wait: it was not sent, and may be tried again soon.
     /// Default: as [`Host::publish`], without the correlation data.
@@ -55,8 +59,10 @@ pub struct QueueReport {
     pub name: Arc<str>,
     /// The shared group, if it is one.
     pub group: Option<Arc<str>>,
-    /// The filter, without `$share/group/`.
+    /// The filter, without `$share/group/`; of a client that has several the one that it has had for the longest time.
     pub filter: Arc<str>,
+    /// All filters that feed it: of a client all of its own, but for those that start with `$` where it has others.
+    pub filters: Arc<[Arc<str>]>,
     /// The highest QoS that a member of the group asks for, or else a subscription of the client, on any filter.
     pub qos: u8,
     /// Consumers that are connected now.
@@ -147,6 +153,7 @@ pub struct Publisher {
     exempt: AtomicBool,
     passes: AtomicBool,
     share: AtomicU32,
+    accepted: AtomicU64,
     overrun: Mutex<Option<Arc<Overrun>>>,
 }
 
@@ -156,8 +163,8 @@ impl Publisher {
         let rate = AtomicU64::new(f64::INFINITY.to_bits());
         let (changes, share) = (AtomicU32::new(0), AtomicU32::new(1));
         let (exempt, passes) = (AtomicBool::new(false), AtomicBool::new(false));
-        let overrun = Mutex::new(None);
-        Self { client, user, keep_alive, level, rate, changes, exempt, passes, share, overrun }
+        let (accepted, overrun) = (AtomicU64::new(0), Mutex::new(None));
+        Self { client, user, keep_alive, level, rate, changes, exempt, passes, share, accepted, overrun }
     }
 
     /// The rate that it may use, in messages a second; infinity is no limit.
@@ -201,6 +208,19 @@ impl Publisher {
     /// Says how many messages it may send where others in line may send one; at least 1.
     pub fn set_share(&self, share: u32) {
         self.share.store(share.max(1), Ordering::Relaxed);
+    }
+
+    /// Messages that were accepted from it since it connected, but for those that are not held to its rate. Each counts
+    /// once, however many queues it goes to.
+    pub fn accepted(&self) -> u64 {
+        self.accepted.load(Ordering::Relaxed)
+    }
+
+    /// The message that its hooks were asked about is accepted. Said by the gateway.
+    pub fn note_accepted(&self) {
+        if !self.passes() {
+            self.accepted.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Where it is counted what becomes of its messages over the rate: the counts of the queue that limits it. Behind a

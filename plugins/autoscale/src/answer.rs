@@ -10,8 +10,8 @@ use crate::book::{Book, Known, Said};
 
 /// The most instances that anybody may speak of.
 const MAX_INSTANCES: u32 = 100_000;
-/// The longest name of a queue: a group and a filter, each as long as MQTT allows.
-const MAX_NAME: usize = 2 * 65_536;
+/// The longest name of a queue: the gateway cuts longer ones to a good 200 bytes.
+const MAX_NAME: usize = 256;
 
 /// What an auto-scaler says of itself. Fields that we don't know are its own business.
 #[derive(Deserialize)]
@@ -116,7 +116,8 @@ fn news(plugin: &Autoscale, book: &mut Book, body: &[u8]) -> Result<Response, Re
     }
     let queue = news.queue.filter(|queue| !queue.is_empty()).map_or_else(|| only(book), Ok)?;
     if queue.len() > MAX_NAME || !queue.contains(':') {
-        return Err(Response::bad_request("queue must be called `group:filter`"));
+        let text = format!("queue must be called `group:filter`, of at most {MAX_NAME} bytes");
+        return Err(Response::bad_request(&text));
     }
     let saturated = news.saturated.unwrap_or_else(|| news.max.is_some_and(|max| news.instances >= max));
     if !book.on_said(&queue, Said { instances: news.instances, max: news.max, saturated }) {

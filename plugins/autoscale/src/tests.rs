@@ -119,6 +119,7 @@ fn report(name: &str, consumers: u32, arrived: u64, departed: u64) -> QueueRepor
         name: name.into(),
         group: Some(group.into()),
         filter: filter.into(),
+        filters: std::sync::Arc::new([filter.into()]),
         qos: 1,
         consumers,
         reading,
@@ -274,6 +275,7 @@ fn nonsense_is_refused_in_words() {
         (json!({"queue": QUEUE, "instances": 100_001}), "at most 100000"),
         (json!({"queue": QUEUE, "instances": 1, "max": 0}), "from 1 to 100000"),
         (json!({"queue": "nonsense", "instances": 1}), "group:filter"),
+        (json!({"queue": format!("g:{}", "x".repeat(300)), "instances": 1}), "256 bytes"),
     ] {
         let (status, answer) = stage.post(body);
         assert!(status == 400 && answer["error"].as_str().unwrap().contains(word), "{answer}");

@@ -34,7 +34,7 @@ pub struct CheckConfig {
     pub max_looks: u64,
     /// Updates in one answer, whatever the check asks for.
     pub max_answer: usize,
-    /// Bytes of payloads in one answer.
+    /// Bytes of one answer, about; one topic and one update always fit.
     pub max_answer_bytes: usize,
     /// Bytes of a check; longer ones are refused.
     pub max_check: usize,

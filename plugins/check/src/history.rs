@@ -13,10 +13,9 @@ use crate::shelf::{Bounds, Line, Shelf};
 
 /// Parts of the history that can be written to at the same time; each has an equal part of its memory.
 pub const SHELVES: usize = 16;
-/// Topics that are collected before publishers have their turn.
-const COLLECTED_AT_ONCE: usize = 100;
-/// Topics that one answer names.
-const MOST_HEADS: usize = 10_000;
+/// Bytes that stand around a topic and its number in an answer, and around an update.
+const AROUND_HEAD: usize = 24;
+const AROUND_UPDATE: usize = 64;
 
 /// A message that was kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,12 +35,12 @@ pub struct Found {
     pub heads: BTreeMap<Arc<str>, u64>,
     /// Of those topics that are not numbered from 1 the number before their first, if the check names none that is higher.
     pub starts: BTreeMap<Arc<str>, u64>,
-    /// How many messages came since the numbers that the check names.
+    /// How many messages came since the numbers that the check names; where there is more than fits, of the topics above.
     pub missed: u64,
     /// Those of them that are kept, in the order of each topic.
     pub updates: Vec<Kept>,
-    /// There is more than fits.
-    pub truncated: bool,
+    /// There is more than fits: of this topic, and of those after it in the order of their bytes.
+    pub next: Option<Arc<str>>,
 }
 
 /// What is remembered of accepted messages. Many threads may write and read.
@@ -97,36 +96,41 @@ impl History {
             known: since.map(|(topic, seq)| (topic.as_str(), *seq)).collect(),
             found: Found::default(),
         };
+        for (topic, wanted) in self.matching(question, &search.known) {
+            let shelf = self.shelf(&topic).lock();
+            // Gone, perhaps, since then.
+            let Some(line) = shelf.line(&topic) else { continue };
+            if !search.collect(&topic, line, wanted) {
+                search.found.next = Some(topic);
+                break;
+            }
+        }
+        search.found
+    }
+
+    /// The topics that a question asks for, in the order of their bytes so that whoever asks can go on where an answer was
+    /// cut, and whether it asks for their updates.
+    fn matching(&self, question: &Question, known: &HashMap<&str, u64>) -> BTreeMap<Arc<str>, bool> {
         let (named, wild): (Vec<_>, Vec<_>) =
             question.asked.iter().partition(|asked| topic::is_name(&asked.filter));
-        for asked in named.into_iter().filter(|asked| question.spans(&asked.filter)) {
-            let shelf = self.shelf(&asked.filter).lock();
-            if let Some(line) = shelf.line(&asked.filter) {
-                search.collect(&asked.filter.as_str().into(), line, asked.since.is_some());
-            }
+        let named = named.into_iter().filter(|asked| question.spans(&asked.filter));
+        let mut all: BTreeMap<Arc<str>, bool> = BTreeMap::new();
+        for asked in named {
+            all.entry(asked.filter.as_str().into()).or_insert(asked.since.is_some());
         }
         for shelf in self.shelves.iter().filter(|_| !wild.is_empty()) {
             // Compared without the lock: publishers wait for it.
             let names = shelf.lock().names();
             let wanted = |topic: &Arc<str>| {
-                question.spans(topic) && (!question.only_named || search.known.contains_key(&**topic))
+                question.spans(topic) && (!question.only_named || known.contains_key(&**topic))
             };
-            let matching = names.into_iter().filter(wanted).filter_map(|topic| {
-                let asked = wild.iter().find(|asked| topic::matches(&asked.filter, &topic))?;
-                Some((topic, asked.since.is_some()))
-            });
-            let matching: Vec<(Arc<str>, bool)> = matching.collect();
-            for some in matching.chunks(COLLECTED_AT_ONCE) {
-                let shelf = shelf.lock();
-                for (topic, wanted) in some {
-                    // Gone, perhaps, since then.
-                    if let Some(line) = shelf.line(topic) {
-                        search.collect(topic, line, *wanted);
-                    }
+            for topic in names.into_iter().filter(wanted) {
+                if let Some(asked) = wild.iter().find(|asked| topic::matches(&asked.filter, &topic)) {
+                    all.entry(topic).or_insert(asked.since.is_some());
                 }
             }
         }
-        search.found
+        all
     }
 
     /// Topics that are numbered.
@@ -147,7 +151,7 @@ impl History {
 
 /// An answer in the making.
 struct Search<'a> {
-    /// Updates that it may bring, and bytes of payloads that are left.
+    /// Updates that it may bring, and bytes that are left.
     room: usize,
     bytes: usize,
     /// The last number that the client knows of each topic, whichever filter names it.
@@ -156,48 +160,70 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Adds what is new of one topic; updates only if they are `wanted`.
-    fn collect(&mut self, topic: &Arc<str>, line: &Line, wanted: bool) {
+    /// Adds what is new of one topic; updates only if they are `wanted`. False when there is no room for all of it.
+    fn collect(&mut self, topic: &Arc<str>, line: &Line, wanted: bool) -> bool {
         let known = self.known.get(&**topic).copied();
-        // Nothing new, or another filter of the same check brought it.
-        if known == Some(line.head) || self.found.heads.contains_key(topic) {
-            return;
+        if known == Some(line.head) {
+            return true;
         }
-        if self.found.heads.len() >= MOST_HEADS {
-            self.found.truncated = true;
-            return;
+        let name = written(topic);
+        // One topic and one update always fit, or nobody would get on.
+        if !self.take(name + AROUND_HEAD) && !self.found.heads.is_empty() {
+            return false;
         }
         self.found.heads.insert(topic.clone(), line.head);
         if !wanted {
-            return;
+            return true;
         }
         // A number ahead of ours is from before the gateway started again: then everything is new.
         let known = known.filter(|last| *last <= line.head).unwrap_or(0);
         if known < line.start {
+            self.take(name + AROUND_HEAD);
             self.found.starts.insert(topic.clone(), line.start);
         }
-        self.bring(topic, line, known.max(line.start));
+        self.bring(topic, line, known.max(line.start))
     }
 
-    fn bring(&mut self, topic: &Arc<str>, line: &Line, last: u64) {
+    fn bring(&mut self, topic: &Arc<str>, line: &Line, last: u64) -> bool {
         self.found.missed += line.head - last;
         let first = line.kept.partition_point(|(seq, _)| *seq <= last);
         for (seq, payload) in line.kept.range(first..) {
-            if self.found.updates.len() >= self.room || payload.len() > self.bytes {
-                self.found.truncated = true;
-                return;
+            let length = written(topic) + AROUND_UPDATE + payload.len().div_ceil(3) * 4;
+            let fits =
+                self.found.updates.len() < self.room && (self.take(length) || self.found.updates.is_empty());
+            if !fits {
+                return false;
             }
-            self.bytes -= payload.len();
             self.found.updates.push(Kept { topic: topic.clone(), seq: *seq, payload: payload.clone() });
         }
+        true
     }
+
+    /// Takes so many of the bytes that are left; false when there are fewer.
+    fn take(&mut self, bytes: usize) -> bool {
+        let fits = bytes <= self.bytes;
+        self.bytes = self.bytes.saturating_sub(bytes);
+        fits
+    }
+}
+
+/// The bytes that a text takes in an answer.
+fn written(text: &str) -> usize {
+    let one = |byte: u8| match byte {
+        b'"' | b'\\' => 2,
+        0..0x20 => 6,
+        _ => 1,
+    };
+    text.bytes().map(one).sum()
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::expect_used)]
     use super::*;
-    use crate::message::Asked;
+    use std::time::Duration;
+
+    use crate::message::{Answer, Asked};
     use proptest::prelude::*;
 
     fn config() -> CheckConfig {
@@ -229,7 +255,7 @@ mod tests {
         assert_eq!(history.record("a/c", b"x"), Some(1));
         assert_eq!(history.record("$SYS/x", b"x"), None);
         let found = history.look_up(&asked("a/b", Some(&[("a/b", 1)]), 100));
-        assert_eq!((seqs(&found), found.missed, found.truncated), (vec![3, 4, 5], 4, false));
+        assert_eq!((seqs(&found), found.missed, found.next), (vec![3, 4, 5], 4, None));
         let found = history.look_up(&asked("a/+", Some(&[("a/b", 4)]), 100));
         assert_eq!((found.updates.len(), found.missed, found.heads.len()), (2, 2, 2));
         let found = history.look_up(&asked("a/#", None, 100));
@@ -248,19 +274,50 @@ mod tests {
             history.record("t", b"x");
         }
         let found = history.look_up(&asked("t", Some(&[("t", 0)]), 4));
-        assert_eq!((seqs(&found), found.truncated), (vec![1, 2, 3, 4], true));
+        assert_eq!((seqs(&found), found.next.as_deref()), (vec![1, 2, 3, 4], Some("t")));
         let found = history.look_up(&asked("t", Some(&[("t", 4)]), 4));
-        assert_eq!((seqs(&found), found.truncated), (vec![5, 6], false));
+        assert_eq!((seqs(&found), found.next), (vec![5, 6], None));
     }
 
     #[test]
     fn an_answer_has_a_size() {
-        let history = History::new(&CheckConfig { max_updates: 10, max_answer_bytes: 250, ..config() });
+        let history = History::new(&CheckConfig { max_updates: 10, max_answer_bytes: 450, ..config() });
         for _ in 0..6 {
             history.record("t", &[0; 100]);
         }
         let found = history.look_up(&asked("t", Some(&[]), 100));
-        assert_eq!((seqs(&found), found.truncated), (vec![1, 2], true));
+        assert_eq!((seqs(&found), found.next.as_deref()), (vec![1, 2], Some("t")));
+        // However little there is room for, it leads on.
+        let history = History::new(&CheckConfig { max_updates: 10, max_answer_bytes: 1, ..config() });
+        (0..2).for_each(|_| assert!(history.record("t", &[0; 100]).is_some()));
+        let found = history.look_up(&asked("t", Some(&[]), 100));
+        assert_eq!((seqs(&found), found.next.as_deref()), (vec![1], Some("t")));
+    }
+
+    /// Names take room too: a client takes no packet of any size. What does not fit can be asked for.
+    #[test]
+    fn many_long_names_are_told_in_several_answers() {
+        let large =
+            CheckConfig { max_topics: 160_000, max_bytes: 10_000_000, max_answer_bytes: 100_000, ..config() };
+        let history = History::new(&large);
+        for n in 0..3_000 {
+            history.record(&format!("{}\"/{n}", "x".repeat(120)), b"payload");
+        }
+        for since in [None, Some(&[][..])] {
+            let (mut told, mut answers) = (0, 0);
+            let mut question = asked("#", since, 100_000);
+            loop {
+                let found = history.look_up(&question);
+                let answer = Answer { id: 1, epoch: 1, rate: None }.found(&found, Duration::ZERO);
+                assert!(answer.len() < 110_000, "{}", answer.len());
+                (told, answers) = (told + found.heads.len(), answers + 1);
+                let Some(next) = found.next else { break };
+                // A topic whose updates did not fit is told once more.
+                told -= usize::from(found.heads.contains_key(&next));
+                question.from = Some(next.to_string());
+            }
+            assert!(told == 3_000 && answers > 4, "{told} topics in {answers} answers");
+        }
     }
 
     #[test]

@@ -166,10 +166,13 @@ impl Answer {
             found.starts.iter().map(|(topic, start)| (topic.to_string(), (*start).into())).collect();
         let millis = (took.as_secs_f64() * 1e6).round() / 1e3;
         let mut value = json!({
-            "heads": heads, "missed": found.missed, "updates": updates, "truncated": found.truncated, "server_ms": millis,
+            "heads": heads, "missed": found.missed, "updates": updates, "truncated": found.next.is_some(), "server_ms": millis,
         });
         if !starts.is_empty() {
             value["starts"] = starts.into();
+        }
+        if let Some(next) = &found.next {
+            value["next"] = (&**next).into();
         }
         self.with(value)
     }
@@ -258,6 +261,9 @@ mod tests {
         let expected = json!({ "v": 1, "id": 17, "epoch": 5, "heads": { "room/1/temp": 1044 }, "missed": 3, "server_ms": 2.0,
             "updates": [{ "topic": "room/1/temp", "seq": 1042, "payload_b64": "MjE=" }], "truncated": false });
         assert_eq!(value, expected);
+        let cut = answer.found(&Found { next: Some("room/1/temp".into()), ..found }, Duration::ZERO);
+        let cut: Value = serde_json::from_str(&cut).unwrap();
+        assert_eq!((&cut["truncated"], &cut["next"]), (&json!(true), &json!("room/1/temp")));
         let later: Value =
             serde_json::from_str(&Answer { rate: Some(0.5), ..answer }.later(Duration::ZERO)).unwrap();
         assert_eq!((later["retry_ms"].as_u64(), later["rate"].as_f64()), (Some(1), Some(0.5)));

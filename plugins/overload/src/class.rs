@@ -39,49 +39,59 @@ pub(crate) struct Used {
     pub(crate) ordinary: bool,
 }
 
-/// The most messages of one publisher in a turn.
+/// The most messages of one publisher in a turn, for one of those who get least.
 const MOST_SHARE: f64 = 1000.0;
 
 /// All classes; the last one is for those that no other wants.
 #[derive(Debug)]
-pub(crate) struct Classes(Vec<Class>);
+pub(crate) struct Classes {
+    all: Vec<Class>,
+    /// The weight that stands for one message in a turn, where publishers stand in line.
+    unit: f64,
+}
 
 impl Classes {
     pub(crate) fn new(config: &OverloadConfig) -> Self {
         let is_default = |class: &&ClassConfig| class.name == DEFAULT;
         let named = config.classes.iter().filter(|class| !is_default(class));
         let default = config.classes.iter().find(is_default).cloned().unwrap_or_default();
-        Self(named.chain([&default]).map(|class| Class::new(class, config.default_rate)).collect())
+        let all: Vec<_> =
+            named.chain([&default]).map(|class| Class::new(class, config.default_rate)).collect();
+        // who is exempt does not stand in line
+        let weights = || all.iter().filter(|class| !class.exempt).map(|class| class.weight);
+        let (least, most) = (weights().fold(f64::MAX, f64::min), weights().fold(0.0, f64::max));
+        let unit = least.max(most / MOST_SHARE);
+        Self { all, unit }
     }
 
     pub(crate) fn get(&self, index: usize) -> &Class {
         // A publisher's class is always one that `of` gave.
-        &self.0[index.min(self.0.len() - 1)]
+        &self.all[index.min(self.all.len() - 1)]
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.all.len()
     }
 
     /// The class of those that no other class wants.
     pub(crate) fn default(&self) -> usize {
-        self.0.len() - 1
+        self.all.len() - 1
     }
 
     /// The class of this name.
     pub(crate) fn position(&self, name: &str) -> Option<usize> {
-        self.0.iter().position(|class| *class.name == *name)
+        self.all.iter().position(|class| *class.name == *name)
     }
 
     /// Whether classes depend on topics.
     pub(crate) fn by_topic(&self) -> bool {
-        self.0.iter().any(|class| class.patterns.topic.is_some())
+        self.all.iter().any(|class| class.patterns.topic.is_some())
     }
 
     /// The classes, as bits, whose topics this is one of.
     pub(crate) fn with_topic(&self, topic: &str) -> u64 {
         let wants = |class: &Class| class.patterns.topic.as_deref().is_some_and(|t| glob::matches(t, topic));
-        self.0.iter().enumerate().fold(0, |bits, (index, class)| bits | u64::from(wants(class)) << index)
+        self.all.iter().enumerate().fold(0, |bits, (index, class)| bits | u64::from(wants(class)) << index)
     }
 
     /// Whether a message of this publisher on a topic of these classes is never held back.
@@ -93,8 +103,7 @@ impl Classes {
     pub(crate) fn settle(&self, publisher: &Publisher, used: Used) {
         let class = self.get(self.of(publisher, used));
         publisher.set_exempt(class.exempt);
-        // a class without a weight in the settings has 1, so that is what others are measured by
-        publisher.set_share(class.weight.round().clamp(1.0, MOST_SHARE) as u32);
+        publisher.set_share((class.weight / self.unit).round().clamp(1.0, MOST_SHARE) as u32);
     }
 
     /// The class of a publisher that has used these topics. Messages on an exempt topic are exempt, not who sends others
@@ -108,7 +117,7 @@ impl Classes {
                 && (topic.is_none() || by_topic)
         };
         let last = self.default();
-        self.0[..last].iter().enumerate().position(wants).unwrap_or(last)
+        self.all[..last].iter().enumerate().position(wants).unwrap_or(last)
     }
 }
 
@@ -161,6 +170,32 @@ mod tests {
         assert_eq!(&*name("dev-7", Some("lab"), &["x"]), "lab");
         assert_eq!(&*name("dev-7", None, &[]), "default");
         assert_eq!(&*name("dev-8", Some("lab"), &[]), "default");
+    }
+
+    #[test]
+    fn shares_in_line_are_as_weights_are() {
+        let shares = |weights: &[f64]| -> Vec<u32> {
+            let class = |(index, weight): (usize, &f64)| ClassConfig {
+                name: format!("c{index}"),
+                client: Some(format!("c{index}")),
+                weight: *weight,
+                exempt: *weight == 0.001,
+                ..ClassConfig::default()
+            };
+            let classes = weights.iter().enumerate().map(class).collect();
+            let classes = Classes::new(&OverloadConfig { classes, ..OverloadConfig::default() });
+            let share = |name: String| {
+                let publisher = Publisher::new(name.into(), None, 0, 5);
+                classes.settle(&publisher, Used::default());
+                publisher.share()
+            };
+            (0..=weights.len()).map(|index| share(format!("c{index}"))).collect()
+        };
+        // the last one is of the default class, which weighs 1
+        assert_eq!(shares(&[0.25, 4.0]), [1, 16, 4]);
+        assert_eq!(shares(&[4.0]), [4, 1]);
+        assert_eq!(shares(&[0.001, 2.0])[1..], [2, 1], "who is exempt does not count");
+        assert_eq!(shares(&[1e6, 1e5]), [1000, 100, 1], "there is a bound");
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub struct OverloadConfig {
     pub algorithm: Algorithm,
     /// The delay that a queue may have.
     pub target_delay: Span,
+    /// Messages that may wait in a queue in any case, where it matters; else the delay alone counts.
+    pub threshold: Option<u64>,
     /// The delay at which queues hold their publishers themselves; rates are to act before.
     pub hold_delay: Span,
     /// Messages a second that one publisher sends when nobody holds it, where it is known.
@@ -57,6 +59,7 @@ impl Default for OverloadConfig {
             prefix: "$tide/v1".into(),
             algorithm: Algorithm::Drain,
             target_delay: Span::from_millis(100),
+            threshold: None,
             hold_delay: Span::MAX,
             default_rate: None,
             classes: Vec::new(),
@@ -120,6 +123,10 @@ pub struct QueueRule {
     pub min_qos: u8,
     /// The delay that these queues may have.
     pub target_delay: Option<Span>,
+    /// Messages that may wait in these queues in any case.
+    pub threshold: Option<u64>,
+    /// Messages a second of one publisher of these queues that nobody holds back, if its class does not say.
+    pub default_rate: Option<f64>,
 }
 
 /// A setting that can't be.
@@ -157,6 +164,9 @@ impl OverloadConfig {
         if self.target_delay.is_zero() || self.controller(None).build().is_err() {
             return wrong("target_delay_ms", OverloadError::Value("at least 1"));
         }
+        if self.threshold.is_some_and(|depth| !is_threshold(depth)) {
+            return wrong("threshold", OverloadError::Value(THRESHOLD));
+        }
         if self.default_rate.is_some_and(|rate| !is_rate(rate)) {
             return wrong(
                 "default_rate",
@@ -179,27 +189,45 @@ impl OverloadConfig {
         Ok(())
     }
 
-    /// The controller of a queue with its own target, or with that of all.
-    pub(crate) fn controller(&self, target: Option<Span>) -> Config {
-        let (target_delay, needs_saturation) = (self.target(target), self.needs_saturation);
+    /// The controller of a queue with what its rule says, or with what counts for all.
+    pub(crate) fn controller(&self, rule: Option<&QueueRule>) -> Config {
+        let target_delay = self.target(rule.and_then(|rule| rule.target_delay));
+        let threshold = rule.and_then(|rule| rule.threshold).or(self.threshold);
+        let needs_saturation = self.needs_saturation;
         match self.algorithm {
             Algorithm::Drain => {
                 // Most publishers hear with an acknowledgement, and are held to it at their next message.
                 let hears = Hears::WithAck;
-                let config = DrainConfig { target_delay, hears, needs_saturation, ..DrainConfig::default() };
+                let mut config =
+                    DrainConfig { target_delay, hears, needs_saturation, ..DrainConfig::default() };
+                if let Some(depth) = threshold {
+                    config.target_depth = depth as f64;
+                }
                 Config::Drain(config)
             }
             Algorithm::Phase => {
-                let threshold = Threshold::Delay(target_delay);
+                let threshold = threshold.map_or(Threshold::Delay(target_delay), Threshold::Depth);
                 Config::Phase(PhaseConfig { threshold, needs_saturation, ..PhaseConfig::default() })
             }
         }
     }
 
-    /// A target over the delay at which the queue holds everybody by itself would never be reached.
-    fn target(&self, target: Option<Span>) -> Span {
-        target.unwrap_or(self.target_delay).min(self.hold_delay.scale(SHARE_OF_HOLD))
+    /// The highest target delay that counts: one over the delay at which the queue holds everybody by itself would never
+    /// be reached.
+    pub fn longest_target(&self) -> Span {
+        self.hold_delay.scale(SHARE_OF_HOLD)
     }
+
+    fn target(&self, target: Option<Span>) -> Span {
+        target.unwrap_or(self.target_delay).min(self.longest_target())
+    }
+}
+
+/// What a threshold has to be.
+const THRESHOLD: &str = "from 1 to 1000000000, or left out";
+
+fn is_threshold(depth: u64) -> bool {
+    (1..=1_000_000_000).contains(&depth)
 }
 
 fn is_rate(rate: f64) -> bool {
@@ -240,6 +268,12 @@ impl QueueRule {
         }
         if self.target_delay.is_some_and(|delay| delay.is_zero()) {
             return Err(("target_delay_ms", OverloadError::Value("at least 1")));
+        }
+        if self.threshold.is_some_and(|depth| !is_threshold(depth)) {
+            return Err(("threshold", OverloadError::Value(THRESHOLD)));
+        }
+        if self.default_rate.is_some_and(|rate| !is_rate(rate)) {
+            return Err(("default_rate", OverloadError::Value("a number above 0, or left out")));
         }
         Ok(())
     }
@@ -307,6 +341,14 @@ mod tests {
         let rule = QueueRule { target_delay: Some(Span::ZERO), ..QueueRule::default() };
         let config = OverloadConfig { protect: vec![rule], ..OverloadConfig::default() };
         assert_eq!(refusal(&config).0, "overload.protect.0.target_delay_ms");
+        let rule = QueueRule { threshold: Some(0), ..QueueRule::default() };
+        let config = OverloadConfig { protect: vec![rule], ..OverloadConfig::default() };
+        assert_eq!(refusal(&config).0, "overload.protect.0.threshold");
+        let rule = QueueRule { default_rate: Some(f64::NAN), ..QueueRule::default() };
+        let config = OverloadConfig { protect: vec![rule], ..OverloadConfig::default() };
+        assert_eq!(refusal(&config).0, "overload.protect.0.default_rate");
+        let config = OverloadConfig { threshold: Some(0), ..OverloadConfig::default() };
+        assert_eq!(refusal(&config).0, "overload.threshold");
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! One protected queue: who feeds it, what its controller says, what each class may send.
 
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use tidegate_control::demand::Demand;
@@ -9,12 +8,13 @@ use tidegate_control::overload::{Controller, Load, Phase};
 use tidegate_control::time::{Moment, Span};
 use tidegate_plugin::{Crowd, Delays, Overrun, QueueReport};
 
-use crate::class::{Class, Classes};
+use crate::class::Class;
 use crate::config::OverloadConfig;
 use crate::divide::Claims;
 use crate::elsewhere::{Crowds, Elsewhere};
 use crate::hands::Hands;
 use crate::number::Numbered;
+use crate::rules::Protection;
 use crate::source::{Source, Sources};
 
 /// Publishers that one queue is known to be fed by.
@@ -24,6 +24,8 @@ const ENDLESS: f64 = 20.0;
 /// For so long after it held publishers a queue still counts as one that does: it lets them go and holds them again and again,
 /// and what they send meanwhile is not all that they want.
 const HELD: Span = Span::from_secs(2);
+/// Who is held by the queue, and silent for that reason, counts for so many times as long as others.
+const HELD_WINDOWS: f64 = 6.0;
 /// Seconds over which rates that people read are averaged.
 const SMOOTH: f64 = 1.0;
 
@@ -35,6 +37,7 @@ pub(crate) struct Queue {
     pub(crate) group: Option<Arc<str>>,
     pub(crate) qos: u8,
     pub(crate) consumers: u32,
+    protection: Arc<Protection>,
     controller: Box<dyn Controller + Send>,
     hands: Hands,
     feeders: Numbered<u64, Feeder>,
@@ -122,12 +125,11 @@ pub(crate) struct Turn<'a> {
     pub(crate) now: Moment,
     pub(crate) number: u64,
     pub(crate) config: &'a OverloadConfig,
-    pub(crate) classes: &'a Classes,
 }
 
 impl Queue {
     /// A queue that was told of for the first time; none when its settings make no sense.
-    pub(crate) fn new(report: &QueueReport, target: Option<Span>, turn: &Turn<'_>) -> Option<Self> {
+    pub(crate) fn new(report: &QueueReport, protection: &Arc<Protection>, turn: &Turn<'_>) -> Option<Self> {
         Some(Self {
             id: report.id,
             name: Arc::clone(&report.name),
@@ -135,13 +137,14 @@ impl Queue {
             group: report.group.clone(),
             qos: report.qos,
             consumers: report.consumers,
-            controller: turn.config.controller(target).build().ok()?,
+            protection: Arc::clone(protection),
+            controller: turn.config.controller(protection.rule.as_ref()).build().ok()?,
             hands: Hands::default(),
             feeders: Numbered::default(),
             elsewhere: Elsewhere::default(),
             phase: Phase::Idle,
             total: f64::INFINITY,
-            rates: vec![f64::INFINITY; turn.classes.len()],
+            rates: vec![f64::INFINITY; protection.classes.len()],
             latest: Latest::default(),
             tally: Tally::default(),
             dropped: 0,
@@ -159,6 +162,11 @@ impl Queue {
     /// Whether it holds publishers, or just did.
     pub(crate) fn holds(&self, now: Moment) -> bool {
         self.held.is_some_and(|held| now.since(held) < HELD)
+    }
+
+    /// Whether it is protected in this way.
+    pub(crate) fn is_protected_by(&self, protection: &Arc<Protection>) -> bool {
+        Arc::ptr_eq(&self.protection, protection)
     }
 
     /// Publishers that feed it here.
@@ -188,28 +196,33 @@ impl Queue {
         self.controller.on_saturation(saturated);
     }
 
-    /// A publisher fed it; says whether it is known from now on.
-    pub(crate) fn fed_by(&mut self, now: Moment, number: u64, count: u32) -> bool {
-        let room = self.feeders.len() < MAX_FEEDERS;
-        let feeder = match self.feeders.entry(number) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) if room => new.insert(Feeder { last: now, demand: Demand::new(now) }),
-            Entry::Vacant(_) => return false,
-        };
+    /// Whether it is known to be fed by this publisher.
+    pub(crate) fn is_fed_by(&self, number: u64) -> bool {
+        self.feeders.contains_key(&number)
+    }
+
+    /// Whether one more publisher can be known to feed it.
+    pub(crate) fn has_room(&self) -> bool {
+        self.feeders.len() < MAX_FEEDERS
+    }
+
+    /// A publisher fed it.
+    pub(crate) fn fed_by(&mut self, now: Moment, number: u64, count: u32) {
+        let new = || Feeder { last: now, demand: Demand::new(now) };
+        let feeder = self.feeders.entry(number).or_insert_with(new);
         feeder.last = now;
         feeder.demand.sent(count);
-        true
     }
 
     /// Takes in a report and decides what publishers may send.
     pub(crate) fn turn(&mut self, report: &QueueReport, turn: &Turn<'_>, sources: &mut Sources) {
         (self.told, self.turn) = (turn.now, turn.number);
-        // A session's queue is called after the subscription that it got its first message through.
+        // A client's queue is called after its oldest subscription, which may end.
         if self.name != report.name {
             (self.name, self.filter) = (Arc::clone(&report.name), Arc::clone(&report.filter));
         }
         (self.qos, self.consumers) = (report.qos, report.consumers);
-        self.elsewhere.hear(report.elsewhere.as_deref().unwrap_or_default(), turn.classes);
+        self.elsewhere.hear(report.elsewhere.as_deref().unwrap_or_default(), &self.protection.classes);
         self.note(report);
         self.watch_progress(&report.reading);
         let rate = self.controller.processing_rate();
@@ -299,8 +312,8 @@ impl Queue {
         }
         self.total = self.controller.decision().total;
         let mut claims = sums.claims.unwrap_or_else(|| self.claims(holds, turn, sources));
-        self.elsewhere.claim(&mut claims, turn.classes);
-        self.rates = claims.rates((self.total - sums.exempt).max(0.0), turn.classes);
+        self.elsewhere.claim(&mut claims, &self.protection.classes);
+        self.rates = claims.rates((self.total - sums.exempt).max(0.0), &self.protection.classes);
         for number in self.feeders.keys() {
             if let Some(source) = sources.get_mut(*number) {
                 source.may_send(self.rates[source.class], self.id);
@@ -313,7 +326,7 @@ impl Queue {
     fn add_up(&mut self, holds: bool, turn: &Turn<'_>, sources: &mut Sources) -> Sums {
         let mut sums = Sums::default();
         let mut claims = (self.phase != Phase::Idle).then(Claims::default);
-        let id = self.id;
+        let (id, classes) = (self.id, &self.protection.classes);
         self.feeders.retain(|number, feeder| {
             let Some(source) = sources.get_mut(*number) else { return false };
             // Who sent in this turn has been seen to be there.
@@ -321,12 +334,12 @@ impl Queue {
             if silent > Span::ZERO && source.is_gone() {
                 return false;
             }
-            // Who is held by the queue is silent for that reason.
-            if !holds && silent > source.window(turn.config.window) {
+            let window = source.window(turn.config.window);
+            if silent > if holds { window.scale(HELD_WINDOWS) } else { window } {
                 return false;
             }
             source.spoken_of(turn.number);
-            let class = turn.classes.get(source.class);
+            let class = classes.get(source.class);
             feeder.demand.settle(turn.now, source.pressure.is_pressed() || holds);
             let wants = feeder.wants(turn.now, source, class, id, holds);
             sums.devices += 1;
@@ -340,7 +353,7 @@ impl Queue {
             true
         });
         sums.claims = claims;
-        for (class, count, wants) in self.elsewhere.each(turn.classes) {
+        for (class, count, wants) in self.elsewhere.each(classes) {
             let count = f64::from(count);
             sums.demand += count * wants;
             sums.floors += count * class.floor;
@@ -355,10 +368,10 @@ impl Queue {
         let mut crowds = Crowds::default();
         for (number, feeder) in &self.feeders {
             let Some(source) = sources.get(*number) else { continue };
-            let class = turn.classes.get(source.class);
+            let class = self.protection.classes.get(source.class);
             crowds.add(source.class, feeder.wants(turn.now, source, class, self.id, holds));
         }
-        crowds.list(turn.classes)
+        crowds.list(&self.protection.classes)
     }
 
     /// A controller announces a share of the demand at least, which must mean something.
@@ -374,7 +387,7 @@ impl Queue {
         let mut claims = Claims::default();
         for (number, feeder) in &self.feeders {
             let Some(source) = sources.get(*number) else { continue };
-            let class = turn.classes.get(source.class);
+            let class = self.protection.classes.get(source.class);
             if !class.exempt {
                 claims.add(source.class, class, feeder.wants(turn.now, source, class, self.id, holds));
             }

@@ -25,6 +25,8 @@ pub(crate) struct Source {
     pub(crate) client: Arc<str>,
     pub(crate) class: usize,
     pub(crate) pressure: Pressure,
+    /// What it had sent when it was last looked at, while it is limited.
+    accepted: u64,
     /// What it may send; infinity is no limit.
     pub(crate) rate: f64,
     /// The queue that says so.
@@ -49,6 +51,19 @@ impl Source {
     /// How long it counts after its last message.
     pub(crate) fn window(&self, least: Span) -> Span {
         if self.rate.is_finite() { least.max(Span::from_rate(self.rate).scale(INTERVALS)) } else { least }
+    }
+
+    /// Takes in what it has sent since the last turn, each message once, however many queues it went to.
+    fn count(&mut self, now: Moment) {
+        if self.rate.is_infinite() {
+            return;
+        }
+        if let Some(publisher) = self.publisher.upgrade() {
+            let accepted = publisher.accepted();
+            let sent = accepted.saturating_sub(self.accepted);
+            self.accepted = accepted;
+            self.pressure.sent(now, u32::try_from(sent).unwrap_or(u32::MAX));
+        }
     }
 
     /// A queue says that it is fed by it.
@@ -79,9 +94,12 @@ impl Source {
             self.pressure.settle(now);
             return;
         }
-        self.rate = rate;
+        let before = std::mem::replace(&mut self.rate, rate);
         self.pressure.limit(now, rate);
         if let Some(publisher) = self.publisher.upgrade() {
+            if before.is_infinite() {
+                self.accepted = publisher.accepted();
+            }
             publisher.set_rate(rate);
         }
     }
@@ -115,20 +133,15 @@ impl Sources {
         self.all.values()
     }
 
-    /// A publisher that is followed sent messages to some queue.
-    pub(crate) fn sent(&mut self, now: Moment, number: u64, count: u32) {
-        if let Some(source) = self.all.get_mut(&number) {
-            source.pressure.sent(now, count);
-        }
+    /// Looks at what those who are limited have sent since the last turn.
+    pub(crate) fn count(&mut self, now: Moment) {
+        self.all.values_mut().for_each(|source| source.count(now));
     }
 
     /// A publisher sent messages to a protected queue; says whether it is followed.
-    pub(crate) fn fed(&mut self, now: Moment, number: u64, count: u32, host: &dyn Host) -> bool {
-        match self.all.get_mut(&number) {
-            Some(source) if !source.is_gone() => {
-                source.pressure.sent(now, count);
-                true
-            }
+    pub(crate) fn fed(&mut self, now: Moment, number: u64, host: &dyn Host) -> bool {
+        match self.all.get(&number) {
+            Some(source) if !source.is_gone() => true,
             known => {
                 // It is new, or has connected again.
                 if known.is_none() && self.all.len() >= MAX_SOURCES {
@@ -150,6 +163,7 @@ impl Sources {
             client: Arc::clone(&publisher.client),
             class: self.classes.of(publisher, self.topics.of(publisher)),
             pressure,
+            accepted: publisher.accepted(),
             rate: publisher.rate(),
             by: None,
             wanted: (f64::INFINITY, None),

@@ -14,7 +14,7 @@ use crate::hook::Topics;
 use crate::measures::Gone;
 use crate::number::Numbered;
 use crate::queue::{Queue, Turn};
-use crate::rules;
+use crate::rules::Rules;
 use crate::source::{Camp, Camps, Source, Sources};
 
 /// Queues that are looked after at a time.
@@ -25,6 +25,7 @@ const MAX_LINKS: usize = 500_000;
 /// All that the plugin knows.
 pub(crate) struct State {
     config: Arc<OverloadConfig>,
+    rules: Rules,
     pub(crate) classes: Arc<Classes>,
     pub(crate) queues: Numbered<u64, Queue>,
     pub(crate) sources: Sources,
@@ -42,6 +43,7 @@ impl State {
     pub(crate) fn new(config: &Arc<OverloadConfig>, classes: &Arc<Classes>, topics: &Arc<Topics>) -> Self {
         Self {
             config: Arc::clone(config),
+            rules: Rules::new(config, classes),
             classes: Arc::clone(classes),
             queues: Numbered::default(),
             sources: Sources::new(Arc::clone(classes), Arc::clone(topics)),
@@ -62,8 +64,9 @@ impl State {
         self.now = now;
         self.turns += 1;
         self.sources.classify();
-        let (config, classes) = (Arc::clone(&self.config), Arc::clone(&self.classes));
-        let turn = Turn { now, number: self.turns, config: &config, classes: &classes };
+        self.sources.count(now);
+        let config = Arc::clone(&self.config);
+        let turn = Turn { now, number: self.turns, config: &config };
         let protected = self.feed(tick, &turn);
         for (report, wanted) in tick.queues.iter().zip(&protected) {
             if let (true, Some(queue)) = (*wanted, self.queues.get_mut(&report.id)) {
@@ -86,7 +89,7 @@ impl State {
         let camps = self.sources.apply(now, self.turns, &self.queues);
         let arrived =
             tick.queues.iter().fold(0_u64, |sum, report| sum.saturating_add(report.reading.arrived));
-        self.announcer.budget.earn(arrived, elapsed.as_secs_f64());
+        self.announcer.earn(arrived, elapsed.as_secs_f64());
         self.announce(&camps, &Occasion { now, wall_ms: tick.wall_ms, host: tick.host });
     }
 
@@ -96,31 +99,38 @@ impl State {
     }
 
     fn feed_one(&mut self, report: &QueueReport, tick: &Tick<'_>, turn: &Turn<'_>) -> bool {
-        let Some(target) = rules::protection(turn.config, report) else {
-            report.feeders.iter().for_each(|(number, count)| self.sources.sent(turn.now, *number, *count));
-            return false;
-        };
-        if !self.queues.contains_key(&report.id) {
-            if self.queues.len() >= MAX_QUEUES {
+        let Some(protection) = self.rules.of(report).cloned() else { return false };
+        let known = self.queues.get(&report.id);
+        if known.is_none_or(|queue| !queue.is_protected_by(&protection)) {
+            if known.is_none() && self.queues.len() >= MAX_QUEUES {
                 self.untracked += 1;
                 return false;
             }
-            let Some(queue) = Queue::new(report, target, turn) else { return false };
-            self.queues.insert(report.id, queue);
+            let Some(queue) = Queue::new(report, &protection, turn) else { return false };
+            self.replace(queue);
         }
         // It has just been put there if it was not.
         let Some(queue) = self.queues.get_mut(&report.id) else { return false };
         for (number, count) in &report.feeders {
-            let room = self.links < MAX_LINKS;
-            if !room || !self.sources.fed(turn.now, *number, *count, tick.host) {
-                self.untracked += u64::from(!room);
-                continue;
+            // who is known is looked after, however many there are
+            let known = queue.is_fed_by(*number);
+            if !known && (self.links >= MAX_LINKS || !queue.has_room()) {
+                self.untracked += 1;
+            } else if self.sources.fed(turn.now, *number, tick.host) {
+                queue.fed_by(turn.now, *number, *count);
+                self.links += usize::from(!known);
             }
-            let before = queue.publishers();
-            self.untracked += u64::from(!queue.fed_by(turn.now, *number, *count));
-            self.links += queue.publishers() - before;
         }
         true
+    }
+
+    /// Puts a queue there; one that was there is told of by another rule from now on, and starts again.
+    fn replace(&mut self, queue: Queue) {
+        if let Some(mut before) = self.queues.insert(queue.id, queue) {
+            before.note_overrun();
+            self.gone.add(&before.tally);
+            self.links -= before.publishers();
+        }
     }
 
     fn announce(&mut self, camps: &Camps, on: &Occasion<'_>) {
@@ -178,7 +188,7 @@ impl State {
 
     /// Whether somebody of the class would go by the wrong rate without hearing of its own.
     fn told_limit(&self, class: usize, own: &Advice) -> bool {
-        own.rate.is_finite() || self.announcer.told(class).is_some_and(|told| told.rate.is_finite())
+        own.rate.is_finite() || self.announcer.limits(class)
     }
 
     /// What consumers are told: how it is where it is worst.

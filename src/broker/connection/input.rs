@@ -89,7 +89,7 @@ impl Connection {
             return;
         }
         self.deaf_since = 0;
-        if self.held.as_mut().is_some_and(|held| held.relieve()) {
+        if self.held.as_mut().is_some_and(|held| held.relieve(&self.broker.settings.listen)) {
             self.broker.stats.reliefs.add(1);
         }
     }

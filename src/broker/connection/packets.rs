@@ -137,6 +137,7 @@ impl Connection {
         };
         match verdict {
             Verdict::Continue => {
+                self.gate.publisher.note_accepted();
                 accept(&self.broker, self.session.number, publish, &question, scratch, now);
                 self.acknowledge(publish, ReasonCode::SUCCESS, None, scratch, state);
             }

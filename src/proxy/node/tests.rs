@@ -75,6 +75,7 @@ impl Device {
         let rate = self.gate.publisher.rate().min(WANTS);
         self.next = self.next.max(now as f64 - 1.0) + 1e3 / rate;
         queue.arrive(now, self.gate.number, QoS::AtLeastOnce, 1);
+        self.gate.publisher.note_accepted();
         if self.grant == 0 {
             queue.hold(now, &self.gate);
         }

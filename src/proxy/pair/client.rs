@@ -116,6 +116,7 @@ impl Pair {
                 Next::Go(Fate::Replace(packet)) => {
                     self.send_up(&bytes[from..at], now);
                     self.send_up(&packet, now);
+                    self.speak_for_client(now);
                     (at, from) = (end, end);
                 }
                 Next::Go(Fate::Last) => {
@@ -252,8 +253,14 @@ impl Pair {
         if !passes || named.is_none() && added.is_empty() {
             return next;
         }
+        let mut packet = rewritten(publish, body, named.as_deref(), &added);
+        if packet.len() > self.largest as usize {
+            // better without what was added than not at all
+            let Some(named) = named else { return next };
+            packet = rewritten(publish, body, Some(&named), &[]);
+        }
         self.proxy.counts.changed.add(1);
-        Next::Go(Fate::Replace(rewritten(publish, body, named.as_deref(), &added)))
+        Next::Go(Fate::Replace(packet))
     }
 
     /// What plugins added to this message when it came first: one with QoS 2 that is sent again is no other message.
@@ -292,6 +299,7 @@ impl Pair {
         match self.ask(publish, topic, added, now) {
             Verdict::Continue => {
                 self.proxy.stats.published.add(1);
+                self.publisher.note_accepted();
                 if self.proxy.measured {
                     self.note_arrival(topic, publish.qos, now);
                 }

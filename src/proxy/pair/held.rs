@@ -42,9 +42,7 @@ impl Pair {
         }
         let half = self.keep_alive / 2;
         if half > 0 && now >= self.spoke + half {
-            self.send_up(&PINGREQ, now);
-            self.own_pings += 1;
-            self.proxy.counts.pings.add(1);
+            self.ping(now);
         }
         if half > 0 {
             self.arm(self.spoke + half);
@@ -61,9 +59,24 @@ impl Pair {
             return self.arm(due);
         }
         self.deaf_since = 0;
-        if self.held.as_mut().is_some_and(|held| held.relieve()) {
+        if self.held.as_mut().is_some_and(|held| held.relieve(&self.proxy.settings.listen)) {
             self.proxy.stats.reliefs.add(1);
         }
+    }
+
+    /// The client said something that goes no further: the upstream must hear now and then that it is there. A client that
+    /// keeps its keep-alive is never silent for longer than that, so that a quarter more is the longest that the upstream
+    /// hears nothing; it waits for one and a half.
+    pub(super) fn speak_for_client(&mut self, now: Millis) {
+        if self.keep_alive > 0 && now >= self.spoke + self.keep_alive / 4 {
+            self.ping(now);
+        }
+    }
+
+    fn ping(&mut self, now: Millis) {
+        self.send_up(&PINGREQ, now);
+        self.own_pings += 1;
+        self.proxy.counts.pings.add(1);
     }
 
     /// Passes held packets on as far as the plugins allow. `true` when something was done.
@@ -88,7 +101,10 @@ impl Pair {
                     self.send_up(&packet.body, now);
                     self.spoke = now;
                 }
-                Next::Go(Fate::Replace(other)) => self.send_up(&other, now),
+                Next::Go(Fate::Replace(other)) => {
+                    self.send_up(&other, now);
+                    self.speak_for_client(now);
+                }
                 Next::Go(Fate::Last) => {
                     header(&mut self.upstream.output, packet.frame.first, packet.body.len());
                     self.send_up(&packet.body, now);
@@ -109,6 +125,8 @@ impl Pair {
                     break;
                 }
                 stop => {
+                    // what is behind it is counted
+                    self.held = Some(Box::new(HeldInput::again(*held)));
                     self.conclude(stop, now);
                     return true;
                 }

@@ -1,55 +1,27 @@
 //! What passes, for the ledger: arrivals with what the client publishes, departures with what it consumes.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use tidegate_plugin::Standing;
 
+use super::consumer::Consumer;
 use super::{BOUND, Pair};
 use crate::broker::clock::Millis;
-use crate::broker::topic;
 use crate::proxy::frames::Delivered;
 use crate::proxy::node::Nodes;
-use crate::proxy::queue::{Feed, Queue};
-use crate::proxy::session::Session;
+use crate::proxy::queue::Feed;
 use crate::wire::{Filter, QoS, RetainHandling};
 
 /// Topics whose subscriptions a thread remembers.
 const MOST_TOPICS: usize = 8_192;
-/// Topics whose queue a consumer remembers.
-const MOST_CHOICES: usize = 1_024;
+/// Longest topic that is remembered, in bytes.
+pub(super) const LONGEST_KEPT: usize = 256;
 /// Messages of one client that pass before they are booked.
 const MOST_UNBOOKED: u32 = 32;
 /// Subscriptions of one session that are learned from what is delivered.
 const MOST_LEARNED: usize = 1_000;
-
-/// A client as a consumer, where queues are measured.
-pub(super) struct Consumer {
-    pub(super) session: Arc<Session>,
-    /// Paths and what they feed.
-    feeds: Vec<(Arc<str>, Arc<Feed>)>,
-    /// The queues of all of them.
-    queues: Vec<Arc<Queue>>,
-    in_flight: HashMap<u16, Flight>,
-    /// Messages that it takes at a time, as it says itself.
-    window: u64,
-    /// Its socket takes nothing more.
-    blocked: bool,
-    /// QoS 0 messages in the output: they are done when so many bytes are taken.
-    sent: VecDeque<(u64, usize, u64)>,
-    /// QoS 0 messages that are not in the output yet.
-    fresh: Vec<(usize, u64)>,
-    /// Which queue a topic came through, where there is more than one.
-    choices: HashMap<Box<str>, Option<usize>>,
-    aliases: BTreeMap<u16, Box<str>>,
-}
-
-#[derive(Clone, Copy)]
-struct Flight {
-    queue: usize,
-    at: Millis,
-}
 
 /// Messages of one client with the subscriptions that they match, until they are booked.
 pub(super) type Arrivals = Vec<(Feeds, QoS, u32)>;
@@ -74,12 +46,7 @@ impl Pair {
                 matches.clear();
                 *known_age = age;
             }
-            if let Some(found) = matches.get(topic) {
-                return Arc::clone(found);
-            }
-            let found: Feeds = sessions.matching(topic).into();
-            matches.insert(topic.into(), Arc::clone(&found));
-            found
+            remember(matches, topic, || sessions.matching(topic).into())
         })
     }
 
@@ -152,18 +119,7 @@ impl Pair {
             self.proxy.control.subscribe(filter, &self.inbox, false);
             self.control.insert(filter.clone());
         }
-        let mut consumer = Consumer {
-            feeds: Vec::new(),
-            queues: Vec::new(),
-            in_flight: HashMap::new(),
-            window: self.receive_maximum.into(),
-            blocked: false,
-            sent: VecDeque::new(),
-            fresh: Vec::new(),
-            choices: HashMap::new(),
-            aliases: BTreeMap::new(),
-            session: Arc::clone(&session),
-        };
+        let mut consumer = Consumer::new(Arc::clone(&session), self.receive_maximum.into());
         let known: Vec<_> = session
             .state
             .lock()
@@ -209,23 +165,10 @@ impl Pair {
         self.book_delivery(queue, delivered, now);
     }
 
-    fn book_delivery(&mut self, index: usize, delivered: &Delivered<'_>, now: Millis) {
+    fn book_delivery(&mut self, number: u64, delivered: &Delivered<'_>, now: Millis) {
         let Some(consumer) = &mut self.consumer else { return };
-        let Some(queue) = consumer.queues.get(index) else { return };
-        if delivered.qos == QoS::AtMostOnce {
-            match consumer.fresh.iter_mut().find(|(known, _)| *known == index) {
-                Some((_, count)) => *count += 1,
-                None => consumer.fresh.push((index, 1)),
-            }
-        } else {
-            let flight = Flight { queue: index, at: now };
-            if consumer.in_flight.insert(delivered.packet_id, flight).is_some() {
-                // sent again on the same connection
-                return;
-            }
-        }
-        if queue.deliver(now, delivered.qos, delivered.retain && !delivered.dup) {
-            self.proxy.ledger.enter(queue.number, Arc::clone(queue) as _);
+        if let Some(queue) = consumer.deliver(number, delivered, now) {
+            self.proxy.ledger.enter(queue.number, queue as _);
         }
     }
 
@@ -233,7 +176,7 @@ impl Pair {
     fn learn(&mut self, delivered: &Delivered<'_>, now: Millis) {
         let Some(consumer) = &mut self.consumer else { return };
         let learns = consumer.session.state.lock().learn;
-        if !learns || delivered.topic.is_empty() || consumer.feeds.len() >= MOST_LEARNED {
+        if !learns || delivered.topic.is_empty() || consumer.subscriptions() >= MOST_LEARNED {
             return;
         }
         let filter = Filter {
@@ -244,42 +187,28 @@ impl Pair {
             retain_handling: RetainHandling::Always,
         };
         self.subscribed(&filter, now);
-        if let Some(index) = self.consumer.as_mut().and_then(|consumer| consumer.choose(delivered)) {
-            self.book_delivery(index, delivered, now);
+        if let Some(queue) = self.consumer.as_mut().and_then(|consumer| consumer.choose(delivered)) {
+            self.book_delivery(queue, delivered, now);
         }
     }
 
     /// What was noted is in the output now.
     pub(super) fn deliveries_are_out(&mut self) {
         let Some(consumer) = &mut self.consumer else { return };
-        let end = self.client.end_of_output();
-        consumer.sent.extend(consumer.fresh.drain(..).map(|(queue, count)| (end, queue, count)));
+        consumer.deliveries_are_out(self.client.end_of_output());
     }
 
     /// The client is done with a message.
     pub(super) fn note_acknowledged(&mut self, packet_id: u16, now: Millis) {
         let Some(consumer) = &mut self.consumer else { return };
-        let Some(flight) = consumer.in_flight.remove(&packet_id) else { return };
-        if let Some(queue) = consumer.queues.get(flight.queue) {
-            queue.finish(now, 1, true, now.saturating_sub(flight.at));
-        }
+        consumer.acknowledged(packet_id, now);
     }
 
     /// Books what the socket took, and whether the client has room.
     pub(super) fn settle_consumer(&mut self, now: Millis) {
         let (taken, pending) = (self.client.taken, self.client.pending());
         let Some(consumer) = &mut self.consumer else { return };
-        while let Some((_, queue, count)) = consumer.sent.front().copied().filter(|(end, ..)| *end <= taken) {
-            consumer.sent.pop_front();
-            if let Some(queue) = consumer.queues.get(queue) {
-                queue.finish(now, count, false, u64::MAX);
-            }
-        }
-        let blocked = pending >= BOUND;
-        if blocked != consumer.blocked {
-            consumer.blocked = blocked;
-            consumer.queues.iter().for_each(|queue| queue.set_blocked(now, blocked));
-        }
+        consumer.settle(taken, pending >= BOUND, now);
     }
 
     /// The client is gone.
@@ -292,81 +221,33 @@ impl Pair {
     }
 }
 
-impl Consumer {
-    fn add(&mut self, path: Arc<str>, feed: Arc<Feed>, now: Millis) {
-        self.choices.clear();
-        if !self.queues.iter().any(|queue| Arc::ptr_eq(queue, &feed.queue)) {
-            feed.queue.join(now, self.window);
-            if self.blocked {
-                feed.queue.set_blocked(now, true);
-            }
-            self.queues.push(Arc::clone(&feed.queue));
-        }
-        self.feeds.retain(|(known, _)| *known != path);
-        self.feeds.push((path, feed));
+/// What is known of a topic, or else is found, and kept unless the topic is long.
+fn remember(matches: &mut Matches, topic: &str, find: impl FnOnce() -> Feeds) -> Feeds {
+    if let Some(known) = matches.get(topic) {
+        return Arc::clone(known);
     }
-
-    fn remove(&mut self, path: &str, now: Millis) {
-        self.choices.clear();
-        self.feeds.retain(|(known, _)| **known != *path);
-        // A queue stays in its place, so that messages in flight know it. One that nothing feeds any more is as if the
-        // consumer had left it.
-        let unfed: Vec<usize> = (0..self.queues.len())
-            .filter(|index| {
-                !self.feeds.iter().any(|(_, feed)| Arc::ptr_eq(&feed.queue, &self.queues[*index]))
-            })
-            .collect();
-        if unfed.len() == self.queues.len() {
-            self.part(now);
-            self.queues.clear();
-            self.blocked = false;
-        }
+    let found = find();
+    if topic.len() <= LONGEST_KEPT {
+        matches.insert(topic.into(), Arc::clone(&found));
     }
-
-    /// Leaves all queues, with what is in flight.
-    fn part(&mut self, now: Millis) {
-        let mut counts = vec![0; self.queues.len()];
-        for flight in self.in_flight.values() {
-            if let Some(count) = counts.get_mut(flight.queue) {
-                *count += 1;
-            }
-        }
-        for (queue, in_flight) in self.queues.iter().zip(counts) {
-            queue.part(now, self.window, in_flight, self.blocked);
-        }
-        self.in_flight.clear();
-        self.sent.clear();
-        self.fresh.clear();
-    }
-
-    /// The queue that a message came through.
-    fn choose(&mut self, delivered: &Delivered<'_>) -> Option<usize> {
-        if let (Some(alias), false) = (delivered.alias, delivered.topic.is_empty()) {
-            self.aliases.insert(alias, delivered.topic.into());
-        }
-        if self.queues.len() <= 1 && !self.session.state.lock().learn {
-            return (!self.queues.is_empty()).then_some(0);
-        }
-        let topic = match (delivered.topic, delivered.alias) {
-            ("", Some(alias)) => self.aliases.get(&alias)?.clone(),
-            (topic, _) => topic.into(),
-        };
-        if let Some(known) = self.choices.get(&*topic) {
-            return *known;
-        }
-        // the session's own subscriptions before those that it shares
-        let mut matching: Vec<_> = self.feeds.iter().filter(|(path, _)| path_matches(path, &topic)).collect();
-        matching.sort_by_key(|(path, _)| path.starts_with("$share/"));
-        let feed = matching.first().map(|(_, feed)| Arc::clone(&feed.queue));
-        let index = feed.and_then(|queue| self.queues.iter().position(|known| Arc::ptr_eq(known, &queue)));
-        if self.choices.len() >= MOST_CHOICES {
-            self.choices.clear();
-        }
-        self.choices.insert(topic, index);
-        index
-    }
+    found
 }
 
-fn path_matches(path: &str, name: &str) -> bool {
-    topic::parse_subscription(path).is_some_and(|(_, plain)| topic::matches(plain, name))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_topics_are_not_kept() {
+        let (mut matches, mut asked) = (Matches::new(), 0);
+        for (topic, times) in [("x".repeat(LONGEST_KEPT), 1), ("x".repeat(LONGEST_KEPT + 1), 3)] {
+            for _ in 0..2 {
+                remember(&mut matches, &topic, || {
+                    asked += 1;
+                    Arc::new([])
+                });
+            }
+            assert_eq!((asked, matches.len()), (times, 1));
+        }
+    }
 }

@@ -4,6 +4,7 @@
 //! writing use memory that belongs to the thread, and only what could not be finished stays with the pair.
 
 mod client;
+mod consumer;
 mod half;
 mod held;
 mod ledger;
@@ -11,7 +12,7 @@ mod subscribe;
 mod upstream;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -21,9 +22,10 @@ use tidegate_plugin::Publisher;
 use tokio::time::Sleep;
 
 use self::client::Alias;
+use self::consumer::Consumer;
 use self::half::Half;
-use self::ledger::{Arrivals, Consumer};
-use self::subscribe::Pending;
+use self::ledger::Arrivals;
+use self::subscribe::Waiting;
 use super::Proxy;
 use super::inbox::Inbox;
 use super::upstreams::Connected;
@@ -32,7 +34,7 @@ use crate::broker::held::HeldInput;
 use crate::chain::Hooks;
 use crate::hold::Gate;
 use crate::listen::Stream;
-use crate::wire::{Connect, Encoder, Outgoing, QoS, ReasonCode};
+use crate::wire::{Connect, Encoder, Filter, Outgoing, QoS, ReasonCode};
 
 /// Bytes that wait for one side before the other one is no longer read.
 const BOUND: usize = 64 * 1024;
@@ -85,9 +87,11 @@ pub(super) struct Pair {
     own_pings: u32,
     aliases: BTreeMap<u16, Alias>,
     alias_maximum: u16,
+    /// Largest packet that the upstream takes, where it says so.
+    largest: u32,
     /// SUBSCRIBEs and UNSUBSCRIBEs that the upstream has not answered, as far as they matter.
-    subscribing: HashMap<u16, Pending>,
-    unsubscribing: HashMap<u16, Pending>,
+    subscribing: Waiting<Filter>,
+    unsubscribing: Waiting<Box<str>>,
     /// Control topics that the client subscribes to.
     control: BTreeSet<Box<str>>,
     /// QoS 2 messages that were answered here.
@@ -182,8 +186,9 @@ impl Pair {
             own_pings: 0,
             aliases: BTreeMap::new(),
             alias_maximum: 0,
-            subscribing: HashMap::new(),
-            unsubscribing: HashMap::new(),
+            largest: u32::MAX,
+            subscribing: Waiting::default(),
+            unsubscribing: Waiting::default(),
             control: BTreeSet::new(),
             local_qos2: BTreeSet::new(),
             consumer: None,
@@ -272,7 +277,9 @@ impl Pair {
 
     /// Messages of the gateway itself for the client.
     fn deliver_notes(&mut self, cx: &mut Context<'_>) {
-        let room = self.accepted && self.client.pending() < ANSWERS;
+        // nothing may follow a DISCONNECT
+        let over = matches!(self.ending, Ending::Closing(_) | Ending::Over);
+        let room = self.accepted && !over && self.client.pending() < ANSWERS;
         for note in self.inbox.take(cx.waker(), room) {
             let publish = Outgoing {
                 dup: false,
@@ -283,7 +290,7 @@ impl Pair {
                 topic_alias: None,
                 message_expiry: None,
                 subscription_ids: &[],
-                properties: &[],
+                properties: &note.properties,
                 payload: &note.payload,
             };
             if self.encoder.publish(&mut self.client.output, &publish) {

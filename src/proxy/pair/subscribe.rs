@@ -1,5 +1,7 @@
 //! SUBSCRIBE and UNSUBSCRIBE: what is answered here is taken out, and the answers are put together again.
 
+use std::collections::HashMap;
+
 use tidegate_plugin as plugin;
 use tidegate_plugin::{Refusal, Verdict};
 
@@ -8,35 +10,82 @@ use super::{Fate, Pair};
 use crate::broker::clock::Millis;
 use crate::broker::refusals::{Asked, GATEWAY};
 use crate::broker::topic;
-use crate::proxy::frames::{self, binary, header, varint};
+use crate::proxy::frames::{self, Nonsense, binary, header, varint};
 use crate::wire::{Filter, QoS, ReasonCode, RetainHandling, Subscribe, Unsubscribe, Version, WireError};
 
-/// SUBSCRIBEs and UNSUBSCRIBEs of one client that may wait for the upstream's answer.
-const MOST_PENDING: usize = 256;
+/// What SUBSCRIBEs of one client that wait for the upstream's answer may weigh, and as much for UNSUBSCRIBEs, in bytes. One
+/// packet alone may weigh more.
+const MOST_WAITING: usize = 4 * 1024 * 1024;
+/// What a filter weighs beside its own bytes.
+const FILTER: usize = 32;
 /// Control topics that one client may subscribe to.
 const MOST_CONTROL: usize = 1_000;
 /// 0x9E: shared subscriptions are not supported, here for control topics.
 const NOT_SHARED: ReasonCode = ReasonCode(0x9E);
 
-/// A packet that the upstream has not answered: for each filter the code, if that is known already.
-pub(super) struct Pending {
-    codes: Vec<Option<ReasonCode>>,
-    /// The filters that the upstream has to answer for.
-    filters: Vec<Filter>,
+/// Packets of one kind that the upstream has not answered, by packet identifier.
+pub(super) struct Waiting<F> {
+    packets: HashMap<u16, Pending<F>>,
+    /// The bytes that they weigh.
+    weight: usize,
+    /// Subscriptions that they may add.
+    new: usize,
 }
 
-impl Pending {
+/// A packet that the upstream has not answered: for each filter the code, if that is known already.
+pub(super) struct Pending<F> {
+    codes: Vec<Option<ReasonCode>>,
+    /// The filters that the upstream has to answer for.
+    filters: Vec<F>,
+    new: usize,
+    weight: usize,
+}
+
+impl<F> Pending<F> {
     fn is_whole(&self) -> bool {
         self.codes.iter().all(Option::is_none)
+    }
+}
+
+// derived, it would ask for `F: Default`
+impl<F> Default for Waiting<F> {
+    fn default() -> Self {
+        Self { packets: HashMap::new(), weight: 0, new: 0 }
+    }
+}
+
+impl<F> Waiting<F> {
+    /// Whether a packet of this weight is too much.
+    fn too_many(&self, weight: usize) -> bool {
+        self.weight > 0 && self.weight + weight > MOST_WAITING
+    }
+
+    fn insert(&mut self, id: u16, pending: Pending<F>) {
+        // a client may use an identifier twice, though it must not
+        self.remove(id);
+        self.weight += pending.weight;
+        self.new += pending.new;
+        self.packets.insert(id, pending);
+    }
+
+    fn remove(&mut self, id: u16) -> Option<Pending<F>> {
+        let pending = self.packets.remove(&id)?;
+        self.weight -= pending.weight;
+        self.new -= pending.new;
+        Some(pending)
     }
 }
 
 impl Pair {
     pub(super) fn subscribe(&mut self, subscribe: &Subscribe, body: &[u8], now: Millis) -> Next {
         let mut codes = Vec::with_capacity(subscribe.filters.len());
+        let mut new = 0;
         for filter in &subscribe.filters {
-            match self.subscribe_one(filter, now) {
-                Ok(code) => codes.push(code),
+            match self.subscribe_one(filter, new, now) {
+                Ok(code) => {
+                    new += usize::from(code.is_none() && !self.is_subscribed(&filter.path));
+                    codes.push(code);
+                }
                 Err(refusal) => return Next::Refused(refusal),
             }
         }
@@ -44,19 +93,26 @@ impl Pair {
             self.encoder.suback(&mut self.client.output, subscribe.packet_id, &known);
             return KEPT;
         }
-        if self.subscribing.len() >= MOST_PENDING {
+        let weight = body.len() + codes.len() * FILTER;
+        if self.subscribing.too_many(weight) {
             return Next::Broken(TOO_MANY);
         }
         let open = subscribe.filters.iter().zip(&codes).filter(|(_, code)| code.is_none());
         let filters = open.map(|(filter, _)| filter.clone()).collect();
-        let pending = Pending { codes, filters };
+        let pending = Pending { codes, filters, new, weight };
         let fate = self.ask_for_the_rest(0x82, body, 1, &pending);
         self.subscribing.insert(subscribe.packet_id, pending);
         Next::Go(fate)
     }
 
-    /// The code for SUBACK if it is known here; `Err` when a plugin ends the connection.
-    fn subscribe_one(&mut self, filter: &Filter, now: Millis) -> Result<Option<ReasonCode>, Box<Refusal>> {
+    /// The code for SUBACK if it is known here; `Err` when a plugin ends the connection. The same packet
+    /// adds so many subscriptions already.
+    fn subscribe_one(
+        &mut self,
+        filter: &Filter,
+        new: usize,
+        now: Millis,
+    ) -> Result<Option<ReasonCode>, Box<Refusal>> {
         let Some((group, plain)) = topic::parse_subscription(&filter.path) else {
             let code = ReasonCode::TOPIC_FILTER_INVALID;
             self.note_refusal(Asked::Subscribe, GATEWAY, &filter.path, code.0, now);
@@ -67,6 +123,11 @@ impl Pair {
             Verdict::Continue if self.proxy.control.owns(plain) => {
                 return Ok(Some(self.subscribe_control(filter, group, plain)));
             }
+            Verdict::Continue if self.has_too_many(&filter.path, new) => {
+                let code = ReasonCode::QUOTA_EXCEEDED;
+                self.note_refusal(Asked::Subscribe, GATEWAY, &filter.path, code.0, now);
+                return Ok(Some(code));
+            }
             Verdict::Continue => return Ok(None),
             Verdict::Refuse(refusal) => (refusal.code, None),
             Verdict::Close(refusal) => (refusal.code, Some(Box::new(refusal))),
@@ -74,6 +135,18 @@ impl Pair {
         };
         self.note_refusal(Asked::Subscribe, self.hooks.decided_by(), &filter.path, code, now);
         close.map_or(Ok(Some(ReasonCode(code))), Err)
+    }
+
+    /// Whether another subscription would be one too many, as in the broker; so many are being added already.
+    fn has_too_many(&self, path: &str, new: usize) -> bool {
+        let known = self.consumer.as_ref().map_or(0, |consumer| consumer.session.state.lock().feeds.len());
+        known + self.subscribing.new + new >= self.proxy.settings.session.max_subscriptions
+            && !self.is_subscribed(path)
+    }
+
+    fn is_subscribed(&self, path: &str) -> bool {
+        let session = self.consumer.as_ref().map(|consumer| &consumer.session);
+        session.is_some_and(|session| session.state.lock().feeds.contains_key(path))
     }
 
     /// Control topics are delivered with QoS 0.
@@ -105,19 +178,20 @@ impl Pair {
             self.encoder.unsuback(&mut self.client.output, unsubscribe.packet_id, &known);
             return KEPT;
         }
-        if self.unsubscribing.len() >= MOST_PENDING {
+        let weight = body.len() + codes.len() * FILTER;
+        if self.unsubscribing.too_many(weight) {
             return Next::Broken(TOO_MANY);
         }
         let open = unsubscribe.filters.iter().zip(&codes).filter(|(_, code)| code.is_none());
-        let filters = open.map(|(path, _)| ended(path)).collect();
-        let pending = Pending { codes, filters };
+        let filters = open.map(|(path, _)| path.as_str().into()).collect();
+        let pending = Pending { codes, filters, new: 0, weight };
         let fate = self.ask_for_the_rest(0xA2, body, 0, &pending);
         self.unsubscribing.insert(unsubscribe.packet_id, pending);
         Next::Go(fate)
     }
 
     /// What goes to the upstream when some codes are known.
-    fn ask_for_the_rest(&mut self, first: u8, body: &[u8], options: usize, pending: &Pending) -> Fate {
+    fn ask_for_the_rest<F>(&mut self, first: u8, body: &[u8], options: usize, pending: &Pending<F>) -> Fate {
         if pending.is_whole() {
             return Fate::Pass;
         }
@@ -134,10 +208,10 @@ impl Pair {
     }
 
     /// Puts our codes into the upstream's SUBACK.
-    pub(super) fn suback(&mut self, body: &[u8], now: Millis) -> Result<Fate, &'static str> {
+    pub(super) fn suback(&mut self, body: &[u8], now: Millis) -> Result<Fate, Nonsense> {
         let id = frames::packet_id(body)?;
         let start = frames::codes(self.encoder.version, body)?;
-        let Some(pending) = self.subscribing.remove(&id) else { return Ok(Fate::Pass) };
+        let Some(pending) = self.subscribing.remove(id) else { return Ok(Fate::Pass) };
         for (filter, code) in pending.filters.iter().zip(&body[start..]) {
             if let Some(qos) = QoS::from_bits(*code) {
                 self.subscribed(&Filter { qos, ..filter.clone() }, now);
@@ -153,28 +227,17 @@ impl Pair {
     }
 
     /// Puts our codes into the upstream's UNSUBACK.
-    pub(super) fn unsuback(&mut self, body: &[u8], now: Millis) -> Result<Fate, &'static str> {
+    pub(super) fn unsuback(&mut self, body: &[u8], now: Millis) -> Result<Fate, Nonsense> {
         let id = frames::packet_id(body)?;
         let start = frames::codes(self.encoder.version, body)?;
-        let Some(pending) = self.unsubscribing.remove(&id) else { return Ok(Fate::Pass) };
-        for filter in &pending.filters {
-            self.unsubscribed(&filter.path, now);
+        let Some(pending) = self.unsubscribing.remove(id) else { return Ok(Fate::Pass) };
+        for path in &pending.filters {
+            self.unsubscribed(path, now);
         }
         if self.encoder.version == Version::V311 || pending.is_whole() {
             return Ok(Fate::Pass);
         }
         Ok(Fate::Replace(merged(frames::UNSUBACK << 4, self.encoder.version, body, start, &pending.codes)))
-    }
-}
-
-/// A subscription that ends: only its path matters.
-fn ended(path: &str) -> Filter {
-    Filter {
-        path: path.to_owned(),
-        qos: QoS::AtMostOnce,
-        no_local: false,
-        retain_as_published: false,
-        retain_handling: RetainHandling::Never,
     }
 }
 

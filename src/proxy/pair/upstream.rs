@@ -6,7 +6,7 @@ use super::{BOUND, Ending, Fate, Pair, Scratch};
 use crate::broker::clock::Millis;
 use crate::broker::held::advice;
 use crate::proxy::connack::{self, Own};
-use crate::proxy::frames;
+use crate::proxy::frames::{self, Nonsense};
 use crate::proxy::upstreams::Health;
 use crate::wire::{Frame, ReasonCode, Version};
 
@@ -88,10 +88,10 @@ impl Pair {
     }
 
     /// Decides about one packet.
-    fn decide(&mut self, found: Frame, body: &[u8], now: Millis) -> Result<Fate, &'static str> {
+    fn decide(&mut self, found: Frame, body: &[u8], now: Millis) -> Result<Fate, Nonsense> {
         let kind = found.first >> 4;
         if !self.accepted && kind != frames::CONNACK && kind != frames::AUTH {
-            return Err("a packet before CONNACK");
+            return Err(Nonsense::BeforeConnack);
         }
         match kind {
             frames::CONNACK => self.connack(body, now),
@@ -115,9 +115,9 @@ impl Pair {
         }
     }
 
-    fn connack(&mut self, body: &[u8], now: Millis) -> Result<Fate, &'static str> {
+    fn connack(&mut self, body: &[u8], now: Millis) -> Result<Fate, Nonsense> {
         if self.accepted {
-            return Err("a second CONNACK");
+            return Err(Nonsense::SecondConnack);
         }
         let answer = connack::read(self.encoder.version, body)?;
         if !answer.accepted {
@@ -130,6 +130,7 @@ impl Pair {
         if let Some(seconds) = answer.server_keep_alive {
             self.keep_alive = u64::from(seconds) * 1000;
         }
+        self.largest = answer.maximum_packet_size.unwrap_or(u32::MAX);
         let settings = &self.proxy.settings.session;
         self.alias_maximum = answer.topic_alias_maximum.min(settings.topic_alias_maximum);
         if self.encoder.version == Version::V311 {
@@ -165,7 +166,7 @@ impl Pair {
     }
 
     /// Tells the client its rate with an acknowledgement, when it does not know it.
-    fn advise(&mut self, first: u8, body: &[u8]) -> Result<Fate, &'static str> {
+    fn advise(&mut self, first: u8, body: &[u8]) -> Result<Fate, Nonsense> {
         let id = frames::packet_id(body)?;
         let encoder = self.encoder;
         if encoder.version == Version::V311
@@ -191,14 +192,14 @@ impl Pair {
     }
 
     /// The upstream sent what is not MQTT.
-    fn nonsense(&mut self, what: &'static str, now: Millis) {
+    fn nonsense(&mut self, what: Nonsense, now: Millis) {
         self.proxy.counts.nonsense.add(1);
         if self.proxy.lines.nonsense.allows(now) {
             let (client, upstream) = (&*self.client_id, self.proxy.upstreams.name(self.address));
             tracing::warn!(
                 client,
                 upstream,
-                what,
+                %what,
                 "the upstream sent what is not MQTT: both sides are closed"
             );
         }
@@ -209,6 +210,7 @@ impl Pair {
     /// The upstream closed the connection without a word.
     pub(super) fn lose_upstream(&mut self, now: Millis) {
         if matches!(self.ending, Ending::ClientLeft(_)) {
+            self.give_up_waiting(now);
             self.ending = Ending::Over;
             return;
         }
@@ -240,6 +242,10 @@ impl Pair {
             return self.finish(now);
         }
         match self.proxy.upstreams.health(self.address, loss) {
+            Health::Works if !self.upstream.input.is_empty() => {
+                let text = Some("the broker broke off in the middle of a packet");
+                self.close(ReasonCode::SERVER_BUSY, text, now);
+            }
             Health::Works => self.finish(now),
             Health::Gone => {
                 let text = Some("the broker behind the gateway is lost");

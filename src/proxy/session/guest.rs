@@ -142,7 +142,7 @@ impl Sessions {
         let queue = Arc::clone(&group.queue);
         drop(groups);
         queue.subscribed(plain, qos, self.never_holds(Some(name), "", None, path));
-        let feed = Arc::new(Feed { queue, qos, not_from: None });
+        let feed = Arc::new(Feed { queue, qos, not_from: None, as_published: false });
         self.tree.write().insert(plain, Arc::clone(&feed));
         self.generation.fetch_add(1, Ordering::Release);
         Some(feed)

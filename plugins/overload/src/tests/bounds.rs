@@ -18,6 +18,7 @@ pub(crate) fn report(id: u64, feeders: Vec<(u64, u32)>) -> QueueReport {
         name: format!("c{id}:t/{id}").into(),
         group: None,
         filter: format!("t/{id}").into(),
+        filters: Arc::new([format!("t/{id}").into()]),
         qos: 1,
         consumers: 1,
         reading: Reading { elapsed, depth: 1, arrived, ..Reading::default() },
@@ -106,11 +107,43 @@ fn a_queue_knows_a_hundred_thousand_publishers_and_no_more() {
     assert_eq!(world.ask("publishers", "queue=c1%3At%2F1").1["total"], 1);
 }
 
+/// However many there are, those who are known stay known; only newcomers are not looked after.
+#[test]
+fn who_is_known_is_not_forgotten_when_there_are_too_many() {
+    let mut world = World::new(OverloadConfig::default());
+    connect(&mut world, 1..=100_000);
+    let all = |id| report(id, (1..=100_000).map(|number| (number, 1)).collect());
+    let mut full: Vec<_> = (1..=5).map(all).collect();
+    world.tell(Moment::from_secs_f64(1.0), &full);
+    full.push(report(6, vec![(1, 1)]));
+    world.tell(Moment::from_secs_f64(8.0), &full);
+    assert_eq!(world.ask("publishers", "queue=c6%3At%2F6").1["total"], 0);
+    world.tell(Moment::from_secs_f64(14.0), &[report(1, Vec::new())]);
+    assert_eq!(world.ask("publishers", "queue=c1%3At%2F1").1["total"], 100_000);
+}
+
+/// Who is held by a queue is silent for that reason, but not for ever.
+#[test]
+fn silent_publishers_of_a_queue_that_holds_others_are_forgotten() {
+    let mut world = World::new(OverloadConfig::default());
+    connect(&mut world, 1..=2);
+    world.tell(Moment::from_secs_f64(1.0), &[report(1, vec![(1, 1), (2, 1)])]);
+    let total = |world: &World| world.ask("publishers", "queue=c1%3At%2F1").1["total"].clone();
+    for second in 2..=120 {
+        let held = QueueReport { held: 1, ..report(1, vec![(1, 1)]) };
+        world.tell(Moment::from_secs_f64(f64::from(second)), &[held]);
+        if second == 30 {
+            assert_eq!(total(&world), 2);
+        }
+    }
+    assert_eq!(total(&world), 1);
+}
+
 #[test]
 fn control_topics_are_no_queues_and_unknown_publishers_no_sources() {
     let mut world = World::new(OverloadConfig::default());
     let mut control = report(1, vec![(1, 1)]);
-    control.filter = "$tide/v1/rate".into();
+    control.filters = Arc::new(["$tide/v1/rate".into()]);
     world.tell(Moment::from_secs_f64(1.0), &[control, report(2, vec![(77, 5)])]);
     let (_, answer) = world.ask("queues", "");
     assert_eq!(answer.as_array().unwrap().len(), 1);

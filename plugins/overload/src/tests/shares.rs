@@ -70,6 +70,29 @@ fn who_wants_little_gets_it_and_leaves_the_rest() {
     assert!((70.0..=78.0).contains(&greedy), "{greedy}");
 }
 
+/// Somebody who looks on gets every message too: that does not make publishers send twice as many.
+#[test]
+fn a_message_counts_once_however_many_queues_it_goes_to() {
+    let mut world = World::new(OverloadConfig::default());
+    let (queue, debug) = (world.queue(1000.0), world.queue(10_000.0));
+    world.queues[debug].never_holds = true;
+    world.devices("modest", 10, 42.0, &[queue, debug]);
+    let greedy = world.devices("greedy", 6, 500.0, &[queue, debug]);
+    world.run(30.0);
+    let processed = world.measure(20.0)[queue];
+    assert!(processed > 960.0, "{processed}");
+    let (_, answer) = world.ask("publishers", "queue=workers%3Asensors%2F0%2F%23");
+    for publisher in answer["publishers"].as_array().unwrap() {
+        let is_greedy = publisher["client"].as_str().unwrap().starts_with("greedy");
+        assert_eq!(publisher["pressed"], is_greedy, "{publisher}");
+    }
+    // what ten modest ones leave is for six greedy ones
+    let rate = world.rate(greedy[0]);
+    assert!((88.0..=105.0).contains(&rate), "{rate}");
+    let demand = world.view(queue)["demand"].as_f64().unwrap();
+    assert!(demand < 420.0 + 6.0 * 520.0, "{demand}");
+}
+
 #[test]
 fn classes_by_topic() {
     let alarm = ClassConfig { topic: Some("alarm/*".into()), exempt: true, client: None, ..class("alarm") };
@@ -157,6 +180,57 @@ fn queues_are_chosen_by_rules() {
         world.devices("d", 20, 100.0, &[queue]);
         world.run(5.0);
         assert_eq!(world.rate(0).is_finite(), protected, "{config:?}");
+    }
+}
+
+/// A rule may say when a queue is too long, and what its publishers want, unless their class says so.
+#[test]
+fn a_rule_has_a_threshold_and_a_default_rate() {
+    let quick = QueueRule { filter: Some("sensors/0/*".into()), ..QueueRule::default() };
+    let slow = QueueRule {
+        filter: Some("sensors/1/*".into()),
+        threshold: Some(400),
+        default_rate: Some(70.0),
+        ..QueueRule::default()
+    };
+    let known = ClassConfig { default_rate: Some(80.0), ..class("known") };
+    let mut world = World::new(OverloadConfig {
+        protect: vec![quick, slow],
+        classes: vec![known],
+        default_rate: Some(50.0),
+        ..OverloadConfig::default()
+    });
+    let queues = [world.queue(500.0), world.queue(500.0)];
+    for queue in queues {
+        world.devices("known", 2, 80.0, &[queue]);
+        world.devices("d", 10, 50.0, &[queue]);
+    }
+    world.run(30.0);
+    let seen = |name: &str| queues.map(|queue| world.view(queue)[name].as_f64().unwrap());
+    assert_eq!(seen("demand"), [2.0 * 80.0 + 10.0 * 50.0, 2.0 * 80.0 + 10.0 * 70.0]);
+    let [quick, slow] = seen("depth");
+    assert!(quick < 200.0 && (250.0..600.0).contains(&slow), "{quick} and {slow} wait");
+}
+
+/// A client subscribes to more, and another rule counts for its queue.
+#[test]
+fn another_rule_may_count_later() {
+    let rule = |filter: &str, rate| QueueRule {
+        filter: Some(filter.into()),
+        default_rate: Some(rate),
+        ..QueueRule::default()
+    };
+    let config =
+        OverloadConfig { protect: vec![rule("a", 5.0), rule("b", 9.0)], ..OverloadConfig::default() };
+    let mut world = World::new(config);
+    let publisher = tidegate_plugin::Publisher::new("p".into(), None, 60, 5);
+    world.host.publishers.insert(1, std::sync::Arc::new(publisher));
+    for (turn, filters, demand) in [(1_u64, &["b"][..], 9.0), (2, &["b", "a"], 5.0), (3, &["b"], 9.0)] {
+        let filters = filters.iter().map(|filter| (*filter).into()).collect();
+        let told = tidegate_plugin::QueueReport { filters, ..super::report(1, vec![(1, 1)]) };
+        world.tell(tidegate_control::time::Moment::from_secs_f64(turn as f64), &[told]);
+        let (_, queues) = world.ask("queues", "");
+        assert_eq!((&queues[0]["demand"], queues.as_array().unwrap().len()), (&demand.into(), 1));
     }
 }
 

@@ -70,6 +70,87 @@ fn what_is_dear_to_tell_holds_longer() {
     assert!(rates[0].2["ttl_ms"].as_u64().unwrap() >= 100_000, "{rates:?}");
 }
 
+/// A thousand to tell, and as few messages as would have paid for one announcement in eight minutes: a rise and the end are
+/// told all the same, what was told never runs out before, and it costs no more than it should.
+#[test]
+fn a_thousand_hear_of_a_rise_and_of_the_end() {
+    for (rate, owed) in [(250.0, 1_500.0), (500.0, 700.0)] {
+        let mut world = World::new(OverloadConfig::default());
+        world.host.subscribers = 1000;
+        world.host.subscribers_of.insert("$tide/v1/load".into(), 10);
+        let queue = world.queue(rate);
+        world.devices("d", 20, rate / 5.0, &[queue]);
+        world.run(100.0);
+        world.queues[queue].rate = 2.0 * rate;
+        world.run(500.0);
+        world.devices.iter_mut().for_each(|device| device.wants = rate / 20.0);
+        world.run(100.0);
+        let told: Vec<_> = world.announced.iter().filter(|(_, topic, _)| topic == "$tide/v1/rate").collect();
+        let first = told[0].2["rate"].as_f64().unwrap();
+        let rise = told.iter().filter_map(|(_, _, value)| value["rate"].as_f64()).fold(0.0, f64::max);
+        assert!(rise > 1.5 * first, "no rise from {first} in {told:?}");
+        assert!(told.last().unwrap().2["rate"].is_null(), "no end in {told:?}");
+        for two in told.windows(2) {
+            let ttl = two[0].2["ttl_ms"].as_u64().unwrap();
+            assert!(two[1].0 - two[0].0 < ttl, "it ran out: {two:?}");
+        }
+        let loads = (world.announced.len() - told.len()) * 10;
+        let deliveries = (told.len() * 1000 + loads) as f64;
+        let messages: u64 = world.devices.iter().map(|device| device.sent).sum();
+        assert!(deliveries <= 0.01 * messages as f64 + owed, "{deliveries} for {messages} messages");
+    }
+}
+
+/// Too few messages to pay for a second announcement before the first one runs out: it is repeated all the same, or
+/// publishers would go back to their own rates.
+#[test]
+fn what_would_run_out_is_repeated_on_credit() {
+    let mut world = World::new(OverloadConfig::default());
+    world.host.subscribers = 1000;
+    let queue = world.queue(100.0);
+    world.devices("d", 10, 20.0, &[queue]);
+    world.run(590.0);
+    let told: Vec<_> = world.announced.iter().filter(|(_, topic, _)| topic == "$tide/v1/rate").collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[1].0 - told[0].0 < told[0].2["ttl_ms"].as_u64().unwrap(), "{told:?}");
+}
+
+/// Traffic ends while announcements are still to be paid for: nobody can be told, but who comes later reads what is true.
+#[test]
+fn newcomers_read_the_truth_whatever_it_costs() {
+    let mut world = overloaded(5000);
+    world.run(5.0);
+    let rate = world.retained("$tide/v1/rate").unwrap()["rate"].as_f64().unwrap();
+    assert!((rate / world.rate(0) - 1.0).abs() < 0.1, "{rate} {}", world.rate(0));
+    world.queues[0].rate = 500.0;
+    world.run(10.0);
+    let rate = world.retained("$tide/v1/rate").unwrap()["rate"].as_f64().unwrap();
+    assert!((rate / world.rate(0) - 1.0).abs() < 0.1, "{rate} {}", world.rate(0));
+    assert_eq!(world.retained("$tide/v1/load").unwrap()["phase"], world.phase(0));
+    let told = world.announced.len();
+    assert!(told <= 3, "{:?}", world.announced);
+    world.devices.iter_mut().for_each(|device| device.wants = 0.0);
+    world.run(30.0);
+    assert!(world.retained("$tide/v1/rate").unwrap()["rate"].is_null());
+    assert_eq!(world.retained("$tide/v1/load").unwrap()["phase"], "idle");
+}
+
+/// What a client was told apart is gone for newcomers, also when there is nothing to pay for telling it.
+#[test]
+fn what_a_client_was_told_is_taken_back_from_the_store() {
+    let mut world = World::new(OverloadConfig::default());
+    let (slow, fast) = (world.queue(100.0), world.queue(1000.0));
+    world.devices("both", 5, 100.0, &[slow, fast]);
+    world.devices("only", 20, 100.0, &[fast]);
+    world.run(25.0);
+    let own = "$tide/v1/rate/client/both-1";
+    assert!(world.retained(own).is_some());
+    world.host.subscribers = 100_000;
+    world.queues[slow].rate = 1000.0;
+    world.run(30.0);
+    assert!(world.retained(own).is_none());
+}
+
 #[test]
 fn operators_get_answers() {
     let mut world = overloaded(1);

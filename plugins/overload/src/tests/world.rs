@@ -17,19 +17,31 @@ use crate::{Overload, OverloadConfig};
 #[derive(Default)]
 pub(super) struct FakeHost {
     pub(super) publishers: HashMap<u64, Arc<Publisher>>,
-    /// Subscribers of every control topic.
+    /// Subscribers of every control topic, but for some.
     pub(super) subscribers: usize,
+    pub(super) subscribers_of: HashMap<String, usize>,
     pub(super) published: Mutex<Vec<(String, Vec<u8>)>>,
+    /// What newcomers would read.
+    pub(super) retained: Mutex<HashMap<String, Vec<u8>>>,
 }
 
 impl Host for FakeHost {
     fn publish(&self, topic: &str, payload: &[u8], retain: bool) {
         assert!(retain, "{topic} is to be retained");
         self.published.lock().push((topic.into(), payload.into()));
+        self.retain(topic, payload);
     }
 
-    fn subscribers(&self, _: &str) -> usize {
-        self.subscribers
+    fn retain(&self, topic: &str, payload: &[u8]) {
+        if payload.is_empty() {
+            self.retained.lock().remove(topic);
+        } else {
+            self.retained.lock().insert(topic.into(), payload.into());
+        }
+    }
+
+    fn subscribers(&self, topic: &str) -> usize {
+        self.subscribers_of.get(topic).copied().unwrap_or(self.subscribers)
     }
 
     fn publisher(&self, number: u64) -> Option<Arc<Publisher>> {
@@ -206,6 +218,7 @@ impl World {
             while device.next <= millis {
                 device.next += interval;
                 device.sent += 1;
+                publisher.note_accepted();
                 for queue in &device.feeds {
                     let queue = &mut self.queues[*queue];
                     queue.flow.arrive(now, 1);
@@ -268,6 +281,11 @@ impl World {
         self.view(queue)["phase"].as_str().unwrap_or("gone").into()
     }
 
+    /// What somebody who subscribes now reads on a topic.
+    pub(super) fn retained(&self, topic: &str) -> Option<Value> {
+        self.host.retained.lock().get(topic).map(|payload| serde_json::from_slice(payload).unwrap())
+    }
+
     /// The last announcement on a topic.
     pub(super) fn last(&self, topic: &str) -> Option<&Value> {
         self.announced.iter().rev().find(|(_, on, _)| on == topic).map(|(_, _, value)| value)
@@ -298,6 +316,7 @@ impl SimQueue {
             name: Arc::clone(&self.name),
             group: Some("workers".into()),
             filter: Arc::clone(&self.filter),
+            filters: Arc::new([Arc::clone(&self.filter)]),
             qos: 1,
             consumers: self.consumers,
             reading,
