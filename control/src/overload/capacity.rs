@@ -5,6 +5,9 @@ use crate::time::Span;
 
 /// Busy seconds that must have been seen before they are believed.
 const LEAST_BUSY: f64 = 0.5;
+/// Seconds over which departures are counted, at least, that prove an estimate too low: consumers may pause for a moment and catch
+/// up, or acknowledge many messages at a time, and are no faster for that.
+const LEAST_PROOF: f64 = 1.0;
 /// Departures that say enough about a busy time, however short it was.
 const ENOUGH_DEPARTED: u64 = 20;
 
@@ -80,9 +83,12 @@ impl Capacity {
         self.recent.0 += departed as f64;
         self.recent.1 += time.as_secs_f64();
         let (count, seconds) = self.recent;
+        if seconds < LEAST_PROOF {
+            return;
+        }
         let complete = rate * seconds >= self.in_hand();
         let proven = count - libm::sqrt(count) - if complete { 0.0 } else { self.in_hand() };
-        let higher = seconds > 0.0 && proven > rate * seconds;
+        let higher = proven > rate * seconds;
         if higher {
             self.departed = self.busy * proven / seconds;
         }
@@ -133,6 +139,24 @@ mod tests {
         let mut capacity = learned(5, 33);
         capacity.observe(&second(7, false));
         assert!((capacity.rate().unwrap() - 33.0).abs() < 1e-9);
+    }
+
+    /// 40 at a time, five times a second, busy or so idle that nothing else is learned: that is 200 a second and not 400.
+    #[test]
+    fn who_acknowledges_many_at_a_time_is_no_faster() {
+        let mut capacity = learned(5, 200);
+        for tick in 0..100 {
+            let departed = if tick % 2 == 0 { 40 } else { 0 };
+            let elapsed = Span::from_millis(100);
+            capacity.observe(&Reading { elapsed, departed, ..Reading::default() });
+            assert!((capacity.rate().unwrap() - 200.0).abs() < 20.0, "{:?} after {tick}", capacity.rate());
+        }
+        // over a second that is a proof
+        for _ in 0..20 {
+            let elapsed = Span::from_millis(100);
+            capacity.observe(&Reading { elapsed, departed: 40, ..Reading::default() });
+        }
+        assert!(capacity.rate().unwrap() > 300.0, "{:?}", capacity.rate());
     }
 
     #[test]

@@ -74,7 +74,7 @@ fn what_is_dear_to_tell_holds_longer() {
 /// told all the same, what was told never runs out before, and it costs no more than it should.
 #[test]
 fn a_thousand_hear_of_a_rise_and_of_the_end() {
-    for (rate, owed) in [(250.0, 1_500.0), (500.0, 700.0)] {
+    for (rate, owed) in [(250.0, 2_000.0), (500.0, 700.0)] {
         let mut world = World::new(OverloadConfig::default());
         world.host.subscribers = 1000;
         world.host.subscribers_of.insert("$tide/v1/load".into(), 10);
