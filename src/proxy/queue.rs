@@ -11,7 +11,7 @@ mod idle;
 mod told;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use tidegate_control::flow::Flow;
@@ -27,7 +27,7 @@ use self::told::Told;
 pub(super) use self::told::Word;
 use crate::broker::clock::{Millis, moment};
 use crate::broker::tree::Subscribed;
-use crate::hold::HeldGates;
+use crate::hold::{HeldGates, Released};
 use crate::ledger::{Account, Measured, QUIET_TURNS, name};
 use crate::wire::QoS;
 
@@ -78,6 +78,8 @@ struct State {
     upstream: Flow,
     /// The ledger asks for statements.
     listed: bool,
+    /// Nobody subscribes here any more, nor ever will.
+    gone: bool,
     /// Filters that feed it, those that came first first; at least one from the first subscription on.
     filters: Arc<[Arc<str>]>,
     qos: QoS,
@@ -148,6 +150,7 @@ impl Queue {
             account: Account::open(moment(now)),
             upstream: Flow::new(moment(now)),
             listed: false,
+            gone: false,
             filters: Arc::new([]),
             qos: QoS::AtMostOnce,
             consumers: 0,
@@ -206,7 +209,7 @@ impl Queue {
     /// Messages passed that are for this queue; `true` when the ledger must be told of it.
     pub(super) fn arrive(&self, now: Millis, publisher: u64, qos: QoS, count: u32) -> bool {
         let mut state = self.state.lock();
-        if qos == QoS::AtMostOnce && state.all_consumers() == 0 {
+        if state.gone || qos == QoS::AtMostOnce && state.all_consumers() == 0 {
             // nobody is there, and such messages are not kept
             return false;
         }
@@ -294,6 +297,16 @@ impl Queue {
         }
         state.balance(now, 0, u64::MAX);
         state.at_work(now);
+    }
+
+    /// Nobody subscribes here any more: lets everybody go, and leaves the ledger once consumers are done with what they have.
+    pub(super) fn dismiss(&self) {
+        let mut state = self.state.lock();
+        state.gone = true;
+        let held = state.held.take();
+        self.lasting.store(false, Ordering::Release);
+        drop(state);
+        Released::all(held).open();
     }
 
     /// The socket of a consumer takes nothing more, or does again.
@@ -384,7 +397,8 @@ impl Measured for Queue {
             state.rate = if state.rate == 0.0 { rate } else { 0.8 * state.rate + 0.2 * rate };
         }
         state.soonest = statement.soonest.or(state.soonest);
-        if statement.quiet > QUIET_TURNS && state.held.is_none() {
+        let is_over = state.gone && state.consumers == 0;
+        if is_over || statement.quiet > QUIET_TURNS && state.held.is_none() {
             state.listed = false;
             return None;
         }

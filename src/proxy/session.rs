@@ -71,6 +71,8 @@ pub(super) struct State {
     pub(super) passed: BTreeMap<u16, Box<[u8]>>,
     /// The upstream knows subscriptions that we do not.
     pub(super) learn: bool,
+    /// Topics among the feeds that stand for such subscriptions: messages on them came.
+    learned: Vec<Arc<str>>,
     /// When it ends, while nobody has it.
     ends: Millis,
     /// Other nodes that have it.
@@ -131,7 +133,7 @@ impl Sessions {
             }
             let old = std::mem::take(&mut *state);
             drop(state);
-            self.forget(old);
+            self.forget(&session, old);
         }
         let queue = Arc::new(Queue::new(self.next(), Arc::clone(client_id), None, self.bounds, now));
         let state = State { connection, learn: present, ..State::default() };
@@ -190,6 +192,25 @@ impl Sessions {
         self.tree.write().insert(plain, Arc::clone(&feed));
         self.generation.fetch_add(1, Ordering::Release);
         Some(feed)
+    }
+
+    /// Notes that a message on this topic came, for which there must be a subscription that we do not know.
+    pub(super) fn learned(&self, session: &Session, topic: &str) {
+        session.state.lock().learned.push(topic.into());
+    }
+
+    /// Which topics were learned that this subscription accounts for; it takes their place.
+    pub(super) fn explain(&self, session: &Session, path: &str) -> Vec<Arc<str>> {
+        let Some((_, plain)) = topic::parse_subscription(path) else { return Vec::new() };
+        let mut explained = Vec::new();
+        session.state.lock().learned.retain(|learned| {
+            let matches = topic::matches(plain, learned);
+            if matches && **learned != *path {
+                explained.push(Arc::clone(learned));
+            }
+            !matches
+        });
+        explained
     }
 
     /// Notes the end of a subscription.
@@ -266,13 +287,14 @@ impl Sessions {
         }
         let old = std::mem::take(&mut *state);
         drop((state, sessions));
-        self.forget(old);
+        self.forget(session, old);
     }
 
-    fn forget(&self, state: State) {
+    fn forget(&self, session: &Session, state: State) {
         for (path, feed) in state.feeds {
             self.drop_feed(&path, &feed);
         }
+        session.queue.dismiss();
     }
 
     /// Takes a subscription out of the tree, unless others of its group still have it.
@@ -287,6 +309,7 @@ impl Sessions {
                 }
                 groups.remove(path);
             }
+            feed.queue.dismiss();
         }
         self.tree.write().remove(plain, feed);
         self.generation.fetch_add(1, Ordering::Release);

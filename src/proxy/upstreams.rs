@@ -2,8 +2,9 @@
 //!
 //! A circuit breaker for each: after a failure an address is left alone for a while, twice as long each time. Then it is
 //! probed, and clients use it again once the probe's CONNECT is answered: a broker may take connections long before it lets
-//! anybody in. What one client brought about, such as a connection that was closed before CONNECT was answered, only
-//! has the address probed.
+//! anybody in. A client's CONNECT that is not answered may be the client's own doing, so it only has the address probed; it takes several
+//! probes in a row that are not answered to leave it alone. Some brokers answer no stranger: where a probe is not answered either, one client at
+//! a time may try.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -28,6 +29,10 @@ const LOOK: Duration = Duration::from_millis(50);
 const PROBE_PATIENCE: Duration = Duration::from_secs(1);
 /// An address that takes connections is not left alone for longer, in milliseconds: it may let clients in at any moment.
 const LONGEST_PAUSE_IF_REACHED: Millis = 1_000;
+/// Probes in a row that were not answered, after which nobody uses an address.
+const UNANSWERED: u32 = 3;
+/// The time between two probes of an address that is used, in milliseconds: its clients must not make us knock all the time.
+const PROBE_SPACING: Millis = 250;
 /// The largest answer to a probe.
 const PROBE_ANSWER: usize = 64 * 1024;
 
@@ -49,13 +54,15 @@ struct Address {
 
 #[derive(Debug, Default)]
 struct Breaker {
-    /// Nobody uses the address until a probe gets through.
+    /// Nobody uses the address until a CONNECT is answered.
     open: bool,
+    /// One client may try all the same.
+    trial: bool,
     /// Failures since a CONNECT was answered last.
     failures: u32,
     /// Connections lost so far.
     losses: u64,
-    /// How many of them there were when the last probe that ended began.
+    /// How many of them there were when the last CONNECT that was answered was sent.
     explained: u64,
     /// No probe before this moment.
     until: Millis,
@@ -64,11 +71,11 @@ struct Breaker {
 /// What is known of an address after one of its connections was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Health {
-    /// A probe since then got through.
+    /// A CONNECT since then was answered.
     Works,
     /// Nobody can use it.
     Gone,
-    /// No probe since then has ended.
+    /// Nothing that was asked since then was answered, nor left unanswered often enough.
     Unknown,
 }
 
@@ -101,6 +108,20 @@ enum Failure {
     Unavailable,
 }
 
+impl Failure {
+    /// Whether there is a connection, and nothing but silence on it.
+    fn is_unanswered(&self) -> bool {
+        matches!(self, Self::Late | Self::Closed)
+    }
+}
+
+impl Breaker {
+    /// Lets a client use the address, or the only one try it; how many connections were lost so far.
+    fn admit(&mut self) -> Option<u64> {
+        (!self.open || std::mem::take(&mut self.trial)).then_some(self.losses)
+    }
+}
+
 impl Upstreams {
     pub(super) fn new(settings: &ProxySettings) -> Result<Self, DialError> {
         let address = |name: &String| Address { name: name.clone(), breaker: Mutex::default() };
@@ -125,14 +146,12 @@ impl Upstreams {
         let count = self.addresses.len();
         let first = if self.settings.spread { self.next.fetch_add(1, Ordering::Relaxed) } else { 0 };
         for index in (0..count).map(|offset| (first + offset) % count) {
-            if self.addresses[index].breaker.lock().open {
-                continue;
-            }
+            let Some(losses) = self.addresses[index].breaker.lock().admit() else { continue };
             let asking = self.ask(index, connect, version, client, maximum);
             let patience = Duration::from_millis(self.settings.timeout_ms);
             match tokio::time::timeout(patience, asking).await.unwrap_or(Err(Failure::Late)) {
                 Ok((stream, input)) => {
-                    self.addresses[index].breaker.lock().failures = 0;
+                    self.answered(index, losses, watch);
                     watch.counts.connected.add(1);
                     return Some(Connected { stream, address: index, input });
                 }
@@ -140,9 +159,9 @@ impl Upstreams {
                     if matches!(failure, Failure::Nonsense(_)) {
                         watch.counts.nonsense.add(1);
                     }
-                    match failure {
-                        Failure::Closed => self.doubted(index, &failure, watch),
-                        _ => self.failed(index, &failure, watch),
+                    match failure.is_unanswered() {
+                        true => self.doubted(index, &failure, watch),
+                        false => self.failed(index, &failure, watch),
                     }
                 }
             }
@@ -151,7 +170,7 @@ impl Upstreams {
         None
     }
 
-    /// Notes that an address did not serve one client; whether it serves others is looked at soon.
+    /// Notes that an address did not answer one client; whether it answers others is looked at soon.
     fn doubted(&self, index: usize, failure: &Failure, watch: &Watch<'_>) {
         watch.counts.failed.add(1);
         self.suspect(index);
@@ -202,7 +221,7 @@ impl Upstreams {
         if crowded { random_below(self.settings.jitter_ms + 1) } else { 0 }
     }
 
-    /// Notes that an address failed.
+    /// Notes that an address failed, or did not answer a probe.
     fn failed(&self, index: usize, failure: &Failure, watch: &Watch<'_>) {
         watch.counts.failed.add(1);
         let Some(address) = self.addresses.get(index) else { return };
@@ -217,6 +236,9 @@ impl Upstreams {
         // between half of it and all of it, so that gateways that lost it together do not come together
         let pause = pause / 2 + random_below(pause / 2 + 1);
         breaker.until = now + pause;
+        if failure.is_unanswered() && breaker.failures < UNANSWERED && !breaker.open {
+            return;
+        }
         let first = !std::mem::replace(&mut breaker.open, true);
         drop(breaker);
         if first {
@@ -225,6 +247,21 @@ impl Upstreams {
         if watch.lines.upstream.allows(now) {
             let (upstream, why) = (&*address.name, failure.to_string());
             tracing::warn!(upstream, why, "the upstream cannot be used; trying again in {pause} ms");
+        }
+    }
+
+    /// Notes that an address answered a CONNECT that was sent after so many losses.
+    fn answered(&self, index: usize, losses: u64, watch: &Watch<'_>) {
+        let Some(address) = self.addresses.get(index) else { return };
+        let mut breaker = address.breaker.lock();
+        breaker.explained = breaker.explained.max(losses);
+        breaker.trial = false;
+        let failures = std::mem::take(&mut breaker.failures);
+        let open = std::mem::take(&mut breaker.open);
+        drop(breaker);
+        if open {
+            watch.counts.recovered.add(1);
+            tracing::info!(upstream = &*address.name, failures, "the upstream can be used again");
         }
     }
 
@@ -238,11 +275,8 @@ impl Upstreams {
         let Some(address) = self.addresses.get(index) else { return };
         let losses = {
             let breaker = address.breaker.lock();
-            let due = match breaker.open {
-                true => breaker.until <= watch.clock.now(),
-                false => breaker.explained < breaker.losses,
-            };
-            if !due {
+            let wanted = breaker.open || breaker.explained < breaker.losses;
+            if !wanted || breaker.until > watch.clock.now() {
                 return;
             }
             breaker.losses
@@ -250,17 +284,13 @@ impl Upstreams {
         let patience = Duration::from_millis(self.settings.timeout_ms).min(PROBE_PATIENCE);
         match tokio::time::timeout(patience, self.try_out(index)).await.unwrap_or(Err(Failure::Late)) {
             Ok(()) => {
-                let mut breaker = address.breaker.lock();
-                breaker.explained = losses;
-                let failures = std::mem::take(&mut breaker.failures);
-                let open = std::mem::take(&mut breaker.open);
-                drop(breaker);
-                if open {
-                    watch.counts.recovered.add(1);
-                    tracing::info!(upstream = &*address.name, failures, "the upstream can be used again");
-                }
+                self.answered(index, losses, watch);
+                address.breaker.lock().until = watch.clock.now() + PROBE_SPACING;
             }
-            Err(failure) => self.failed(index, &failure, watch),
+            Err(failure) => {
+                self.failed(index, &failure, watch);
+                address.breaker.lock().trial = failure.is_unanswered();
+            }
         }
     }
 
@@ -381,6 +411,12 @@ mod tests {
             Watch { counts: &self.counts, lines: &self.lines, clock: &self.clock }
         }
 
+        /// Probes as if it were time to.
+        async fn probe(&self) {
+            self.upstreams.addresses[0].breaker.lock().until = 0;
+            self.upstreams.probe(0, &self.watch()).await;
+        }
+
         async fn is_let_in(&self, connect: &[u8]) -> bool {
             self.upstreams.connect(connect, Version::V311, None, 1024, &self.watch()).await.is_some()
         }
@@ -391,22 +427,24 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_is_turned_away_closes_the_address_for_nobody_else() {
         let world = World::new(broker(b"\x20\x02\x00\x00", b"banned").await);
-        assert!(!world.is_let_in(BANNED).await);
+        for _ in 0..10 {
+            assert!(!world.is_let_in(BANNED).await);
+        }
         assert!(world.is_let_in(&probe_connect()).await);
         let loss = world.upstreams.suspect(0);
-        world.upstreams.probe(0, &world.watch()).await;
+        world.probe().await;
         assert_eq!(world.upstreams.health(0, loss), Health::Works);
-        assert!(!world.is_let_in(BANNED).await);
         assert_eq!(world.upstreams.usable(), 1);
     }
 
     #[tokio::test]
     async fn an_address_that_answers_nobody_is_left_alone() {
         for answer in [&b""[..], b"\x20\x02\x00\x03", b"HTTP/1.1 400"] {
-            let world = World::new(broker(answer, b"banned").await);
-            world.is_let_in(BANNED).await;
+            let world = World::new(broker(answer, b"nobody").await);
             let loss = world.upstreams.suspect(0);
-            world.upstreams.probe(0, &world.watch()).await;
+            for _ in 0..UNANSWERED {
+                world.probe().await;
+            }
             assert_eq!(world.upstreams.health(0, loss), Health::Gone, "{answer:?}");
         }
     }
@@ -415,7 +453,33 @@ mod tests {
     async fn who_is_refused_is_answered() {
         let world = World::new(broker(b"\x20\x02\x00\x05", b"banned").await);
         let loss = world.upstreams.suspect(0);
-        world.upstreams.probe(0, &world.watch()).await;
+        world.probe().await;
         assert_eq!(world.upstreams.health(0, loss), Health::Works);
+    }
+
+    #[tokio::test]
+    async fn a_broker_that_answers_no_stranger_is_tried_by_one_client_at_a_time() {
+        let world = World::new(broker(b"\x20\x02\x00\x00", b"tidegate-probe").await);
+        world.upstreams.suspect(0);
+        for _ in 0..UNANSWERED {
+            world.probe().await;
+        }
+        assert_eq!(world.upstreams.usable(), 0);
+        let admitted = [(); 2].map(|()| world.upstreams.addresses[0].breaker.lock().admit().is_some());
+        assert_eq!(admitted, [true, false]);
+        world.probe().await;
+        assert!(world.is_let_in(BANNED).await);
+        assert_eq!(world.upstreams.usable(), 1);
+    }
+
+    #[tokio::test]
+    async fn clients_that_come_again_and_again_do_not_make_it_probe_all_the_time() {
+        let world = World::new(broker(b"\x20\x02\x00\x00", b"banned").await);
+        let first = world.upstreams.suspect(0);
+        world.probe().await;
+        assert_eq!(world.upstreams.health(0, first), Health::Works);
+        let second = world.upstreams.suspect(0);
+        world.upstreams.probe(0, &world.watch()).await;
+        assert_eq!(world.upstreams.health(0, second), Health::Unknown, "it was just looked at");
     }
 }

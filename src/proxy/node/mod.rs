@@ -149,7 +149,7 @@ impl Nodes {
         });
         for (node, guest) in gone {
             guest.queue().forget_node(now, node);
-            proxy.sessions.see_off(guest);
+            proxy.sessions.see_off(guest, now);
         }
     }
 

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use super::message::{self, MOST_BYTES, Message};
 use super::*;
+use crate::broker::clock::moment;
 use crate::chain::Chain;
+use crate::ledger::Measured;
 use crate::wire::{Filter, QoS, RetainHandling};
 
 /// A node without an upstream.
@@ -96,18 +98,78 @@ async fn only_what_nodes_say_that_are_listened_to_is_kept() {
     assert_eq!((kept(), nodes.others()), (1, 0), "those who are silent are forgotten");
 }
 
+/// Another node says that a client is there.
+fn hear_of_client(proxy: &Proxy, seq: u64) {
+    let queue = format!(
+        r#"{{"client":"c","filters":["s/#"],"qos":1,"arrived":{seq},"done":0,"since_ms":3,"base":0,"among":0,"in_flight":0,"waiting":{seq},"consumers":1}}"#
+    );
+    let payload = said("b", seq).replace("[]", &format!("[{queue}]"));
+    proxy.nodes.as_ref().unwrap().hear(proxy, &topic_of("b"), payload.as_bytes());
+}
+
+/// The node of a client dies, and the client comes here: the upstream has kept its session, and its queue is the same.
+#[tokio::test]
+async fn a_client_of_a_node_that_died_finds_its_queue() {
+    let proxy = node("a");
+    let fed = || proxy.sessions.matching("s/1").into_iter().map(|feed| Arc::clone(&feed.queue));
+    hear_of_client(&proxy, 1);
+    let before = fed().next().unwrap();
+    let died = proxy.clock.now() + 5_000;
+    proxy.nodes.as_ref().unwrap().sweep(&proxy, died);
+    proxy.sessions.sweep(died + 5_000);
+    let session = proxy.sessions.attach(&"c".into(), 7, true, died + 5_000);
+    assert!(Arc::ptr_eq(&before, &session.queue) && fed().count() == 1);
+    proxy.sessions.detach(&session, 7, 0, died + 6_000);
+    assert_eq!(fed().count(), 0);
+    assert!(before.measure(moment(died + 6_100)).is_none(), "it is gone from the ledger too");
+}
+
+/// And where it never comes, the queue is forgotten.
+#[tokio::test]
+async fn a_client_of_a_node_that_died_is_not_waited_for_long() {
+    let proxy = node("a");
+    hear_of_client(&proxy, 1);
+    let died = proxy.clock.now() + 5_000;
+    proxy.nodes.as_ref().unwrap().sweep(&proxy, died);
+    proxy.sessions.sweep(died + 60_000);
+    assert!(proxy.sessions.matching("s/1").is_empty());
+}
+
+/// A session that the upstream kept gets messages before its client says what it subscribes to.
+#[tokio::test]
+async fn what_was_learned_gives_way_to_what_is_subscribed_to() {
+    let proxy = node("a");
+    let session = proxy.sessions.attach(&"c".into(), 7, true, 1);
+    let subscribe = |path: &str| {
+        let filter = Filter {
+            path: path.into(),
+            qos: QoS::AtLeastOnce,
+            no_local: false,
+            retain_as_published: false,
+            retain_handling: RetainHandling::Always,
+        };
+        proxy.sessions.subscribe(&session, &filter, None, 7, 1).unwrap();
+    };
+    for topic in ["s/1", "s/2", "t"] {
+        proxy.sessions.learned(&session, topic);
+        subscribe(topic);
+    }
+    subscribe("s/#");
+    let explained = proxy.sessions.explain(&session, "s/#");
+    assert_eq!(explained, ["s/1".into(), "s/2".into()]);
+    explained.iter().for_each(|topic| drop(proxy.sessions.unsubscribe(&session, topic)));
+    assert!(proxy.sessions.explain(&session, "s/#").is_empty(), "once");
+    assert!(proxy.sessions.explain(&session, "t").is_empty(), "what is subscribed to stays");
+    let told = session.queue.measure(moment(2)).unwrap();
+    assert_eq!(*told.filters, ["t".into(), "s/#".into()]);
+}
+
 /// A client that comes again with a clean session has another queue: what other nodes say of the client is of that one.
 #[tokio::test]
 async fn a_clean_session_is_not_mistaken_for_the_one_before() {
     let proxy = node("a");
     let nodes = proxy.nodes.as_ref().unwrap();
-    let hear = |seq| {
-        let queue = format!(
-            r#"{{"client":"c","filters":["s/#"],"qos":1,"arrived":{seq},"done":0,"since_ms":3,"base":0,"among":0,"in_flight":0,"waiting":{seq},"consumers":1}}"#
-        );
-        let payload = said("b", seq).replace("[]", &format!("[{queue}]"));
-        nodes.hear(&proxy, &topic_of("b"), payload.as_bytes());
-    };
+    let hear = |seq| hear_of_client(&proxy, seq);
     let fed = || proxy.sessions.matching("s/1").into_iter().map(|feed| Arc::clone(&feed.queue));
     hear(1);
     let before = fed().next().unwrap();

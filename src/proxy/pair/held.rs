@@ -34,8 +34,8 @@ impl Pair {
     }
 
     /// A held client that is not read must be heard now and then, and the upstream must hear of it: it may have sent
-    /// PINGREQ behind its messages, or acknowledgements. So more of its messages are kept, within bounds, and the upstream
-    /// gets a PINGREQ of ours.
+    /// PINGREQ behind its messages, or acknowledgements. So before half its keep-alive is over (soon, if it owes
+    /// acknowledgements) more of its messages are kept, within bounds, and the upstream gets a PINGREQ of ours.
     pub(super) fn relieve_if_deaf(&mut self, now: Millis) {
         if self.held.is_none() {
             return;
@@ -54,7 +54,14 @@ impl Pair {
         if self.deaf_since == 0 {
             self.deaf_since = now;
         }
-        let due = self.deaf_since + if half == 0 { DEAF } else { half.min(DEAF) };
+        let owes = self.consumer.as_ref().is_some_and(|consumer| consumer.owes());
+        let patience = match half {
+            _ if owes => DEAF,
+            // it has no pings that must be heard
+            0 => return,
+            half => half,
+        };
+        let due = self.deaf_since + patience;
         if now < due {
             return self.arm(due);
         }
@@ -125,6 +132,7 @@ impl Pair {
                     break;
                 }
                 stop => {
+                    self.book_arrivals(now);
                     // what is behind it is counted
                     self.held = Some(Box::new(HeldInput::again(*held)));
                     self.conclude(stop, now);

@@ -137,6 +137,15 @@ impl Pair {
 
     /// The upstream has accepted a subscription.
     pub(super) fn subscribed(&mut self, filter: &Filter, now: Millis) {
+        self.feed(filter, now);
+        let Some(consumer) = &self.consumer else { return };
+        for topic in self.proxy.sessions.explain(&consumer.session, &filter.path) {
+            self.unsubscribed(&topic, now);
+        }
+    }
+
+    /// A subscription feeds a queue.
+    fn feed(&mut self, filter: &Filter, now: Millis) {
         let Some(consumer) = &mut self.consumer else { return };
         let feed = {
             let (user, number) = (self.publisher.user.as_deref(), self.inbox.number);
@@ -186,7 +195,8 @@ impl Pair {
             retain_as_published: false,
             retain_handling: RetainHandling::Always,
         };
-        self.subscribed(&filter, now);
+        self.proxy.sessions.learned(&consumer.session, delivered.topic);
+        self.feed(&filter, now);
         if let Some(queue) = self.consumer.as_mut().and_then(|consumer| consumer.choose(delivered)) {
             self.book_delivery(queue, delivered, now);
         }

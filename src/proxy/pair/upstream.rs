@@ -235,7 +235,7 @@ impl Pair {
     }
 
     /// The time has come to tell the client that its upstream is lost. Where the upstream still works it closed only this
-    /// connection, and so do we. A probe ends within `proxy.timeout_ms`, so nobody waits for ever to know.
+    /// connection, and so do we. After a few probes it is known, so nobody waits for ever.
     pub(super) fn tell_of_loss(&mut self, loss: u64, now: Millis) {
         if self.encoder.version == Version::V311 {
             // it has no words for either

@@ -58,7 +58,8 @@ impl Queue {
 impl State {
     /// Whether consumers are at work for whom publishers may wait.
     fn may_hold(&self, now: Millis, bounds: &Bounds) -> bool {
-        !self.must_not_hold()
+        !self.gone
+            && !self.must_not_hold()
             && self.qos != QoS::AtMostOnce
             && self.all_consumers() > 0
             && now <= self.moved + bounds.progress

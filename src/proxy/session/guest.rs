@@ -7,6 +7,9 @@ use super::{Feed, Group, Millis, Queue, Session, Sessions, State, topic};
 use crate::proxy::node::Owner;
 use crate::wire::{Filter, QoS, RetainHandling};
 
+/// How long a session is remembered after the node that told of it fell silent, in milliseconds.
+const STAYS: Millis = 30_000;
+
 /// A queue that another node told of.
 #[derive(Clone)]
 pub(in crate::proxy) struct Guest {
@@ -102,8 +105,8 @@ impl Sessions {
         }
     }
 
-    /// The other node speaks of it no longer.
-    pub(in crate::proxy) fn see_off(&self, guest: Guest) {
+    /// The other node speaks of it no longer. Its client may be on its way here, and find what the upstream kept for it.
+    pub(in crate::proxy) fn see_off(&self, guest: Guest, now: Millis) {
         match guest.place {
             Place::Group(feed) => {
                 let path = feed.queue.group_path();
@@ -112,7 +115,8 @@ impl Sessions {
             Place::Session(session) => {
                 let mut state = session.state.lock();
                 state.guests = state.guests.saturating_sub(1);
-                // once nobody has it, the next sweep ends it
+                // once nobody has it, a sweep ends it
+                state.ends = state.ends.max(now + STAYS);
             }
         }
     }
