@@ -7,7 +7,7 @@ mod common;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use common::PATIENCE;
 use common::client::Client;
@@ -22,6 +22,8 @@ const LIMIT: u64 = 320;
 const CONTINUOUS: Duration = Duration::from_secs(20);
 /// How often the proxy measures then, in milliseconds.
 const PERIOD: u32 = 40;
+/// Measurements that must have been seen: a fifth of all, since a machine may be busy.
+const ENOUGH: usize = 100;
 
 fn start(name: &str, limit: u64) -> Server {
     start_with(name, limit, 100)
@@ -42,12 +44,17 @@ fn start_with(name: &str, limit: u64, period: u32) -> Server {
     Server::start(name, &Setup { settings, mosquitto, target: Some(Target::Proxy), ..Setup::default() })
 }
 
-/// What the proxy says of the consumer's queue: messages that wait, in flight, and lost ones so far.
-fn told(server: &Server) -> Option<(u64, u64, u64)> {
+/// What the proxy says of the consumer's queue.
+fn queue(server: &Server) -> Option<Json> {
     let answer = server.get("/api/v1/queues");
     let line = answer.lines().find(|line| line.starts_with('['))?;
     let queues: Json = serde_json::from_str(line).expect("JSON");
-    let queue = queues.as_array()?.iter().find(|queue| queue["queue"] == "client/slow:d/#")?;
+    queues.as_array()?.iter().find(|queue| queue["queue"] == "client/slow:d/#").cloned()
+}
+
+/// Messages that wait, in flight, and lost ones so far, as the proxy says.
+fn told(server: &Server) -> Option<(u64, u64, u64)> {
+    let queue = queue(server)?;
     Some((queue["depth"].as_u64()?, queue["in_flight"].as_u64()?, queue["lost"].as_u64()?))
 }
 
@@ -178,43 +185,45 @@ impl Truth {
     }
 }
 
-/// What the proxy said, and when it measured that: a turn of its control loop was within this time.
+/// What the proxy said, and when it measured that.
 struct Sample {
-    from: Instant,
-    to: Instant,
+    at: Instant,
     told: i64,
 }
 
+/// How much sooner or later than the proxy the test may have noted a message.
+const NOTED_WITHIN: Duration = Duration::from_millis(2);
+
 impl Sample {
-    /// How far it is from what was true at any moment of that time, and the truth at its end.
+    /// How far it is from what was true at that moment, as far as the test can tell, and the truth.
     fn error(&self, depths: &[(Instant, i64)]) -> (u64, u64) {
-        let before = depths.partition_point(|(at, _)| *at <= self.from);
-        let after = depths.partition_point(|(at, _)| *at <= self.to);
-        let within = depths[before.saturating_sub(1)..after].iter().map(|(_, depth)| *depth);
-        let none = if before == 0 { Some(0) } else { None };
-        let (least, most) = none
-            .into_iter()
-            .chain(within)
-            .fold((i64::MAX, 0), |(least, most), d| (least.min(d), most.max(d)));
-        let depth = if after == 0 { 0 } else { depths[after - 1].1 };
+        let at = |moment: Instant| depths.partition_point(|(at, _)| *at <= moment);
+        let depth_after = |count: usize| if count == 0 { 0 } else { depths[count - 1].1 };
+        let within = at(self.at - NOTED_WITHIN)..=at(self.at + NOTED_WITHIN);
+        let (least, most) = within
+            .map(depth_after)
+            .fold((i64::MAX, 0), |(least, most), depth| (least.min(depth), most.max(depth)));
+        let depth = depth_after(at(self.at));
         (self.told.abs_diff(self.told.clamp(least, most)), depth.unsigned_abs())
     }
 }
 
-/// Asks the proxy all the time while `busy`. One that says another depth measured it since it was asked the last time; one
-/// that says the same for two periods measured it again in them.
+/// Asks the proxy all the time while `busy`: each measurement once.
+#[allow(clippy::disallowed_methods)] // the proxy says by that clock when it measured
 fn watch(server: &Server, busy: impl Fn() -> bool) -> Vec<Sample> {
-    let both = 2 * Duration::from_millis(PERIOD.into());
-    let (mut samples, mut last, mut asked) = (Vec::<Sample>::new(), None, Instant::now());
+    let (begun, epoch) = (Instant::now(), SystemTime::now().duration_since(SystemTime::UNIX_EPOCH));
+    let epoch = epoch.expect("after 1970");
+    let mut samples = Vec::<Sample>::new();
     while busy() {
-        let start = Instant::now();
-        let told = told(server).map_or(0, |(waiting, in_flight, _)| (waiting + in_flight) as i64);
-        let to = Instant::now();
-        let changed = last.replace(told).is_some_and(|last| last != told);
-        if changed || samples.last().is_none_or(|sample| sample.to + both < start) {
-            samples.push(Sample { from: if changed { asked } else { start - both }, to, told });
+        if let Some(queue) = queue(server) {
+            let number = |key: &str| queue[key].as_u64().expect(key);
+            // on average half a millisecond is cut off
+            let at = Duration::from_millis(number("at_ms")) + Duration::from_micros(500);
+            let at = begun + at.saturating_sub(epoch);
+            if samples.last().is_none_or(|last| last.at < at) {
+                samples.push(Sample { at, told: (number("depth") + number("in_flight")) as i64 });
+            }
         }
-        asked = start;
         std::thread::sleep(Duration::from_millis(2));
     }
     samples
@@ -240,13 +249,13 @@ fn the_depth_is_known_at_any_time() {
         samples
     });
     let depths = truth.depths();
-    let (mut error, mut sum, mut most, mut window) = (0.0, 0.0, 0, 0.0);
+    assert!(samples.len() >= ENOUGH, "{} samples are too few to judge by", samples.len());
+    let (mut error, mut sum, mut most) = (0.0, 0.0, 0);
     // each stands for the time since the one before it
     for (before, sample) in samples.iter().zip(&samples[1..]) {
         let (off, depth) = sample.error(&depths);
-        let time = (sample.to - before.to).as_secs_f64();
+        let time = (sample.at - before.at).as_secs_f64();
         (error, sum, most) = (error + off as f64 * time, sum + depth as f64 * time, most.max(depth));
-        window += (sample.to - sample.from).as_secs_f64() * time;
     }
     let (sent, done) =
         (truth.sent.lock().expect("sent").len() as u64, truth.done.lock().expect("done").len() as u64);
@@ -256,12 +265,11 @@ fn the_depth_is_known_at_any_time() {
         text.lines().find_map(|line| line.strip_prefix(&start)?.parse::<u64>().ok()).unwrap_or(0)
     };
     let books = ["arrived", "departed", "dropped", "lost"].map(book);
-    let (share, time) = (error / sum, (samples[samples.len() - 1].to - samples[0].to).as_secs_f64());
+    let (share, time) = (error / sum, (samples[samples.len() - 1].at - samples[0].at).as_secs_f64());
     eprintln!(
-        "{} samples, each known to {:.1} ms: mean depth {:.1}, at most {most}, mean error {:.2} messages or {:.2}%; \
+        "{} samples: mean depth {:.1}, at most {most}, mean error {:.2} messages or {:.2}%; \
          sent {sent}, done {done}; arrived, departed, dropped, lost by the proxy: {books:?}",
         samples.len(),
-        1e3 * window / time,
         sum / time,
         error / time,
         100.0 * share

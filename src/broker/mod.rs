@@ -332,9 +332,9 @@ impl Broker {
     }
 
     fn turn_control_loop(&self) {
-        let now = moment(self.clock.now());
+        let (now, wall_ms) = (moment(self.clock.now()), clock::wall());
         let queues = self.ledger.read(now);
-        self.chain.tick(&Tick { now, wall_ms: clock::wall(), queues: &queues, host: self });
+        self.chain.tick(&Tick { now, wall_ms, queues: &queues, host: self });
     }
 
     fn start_housekeeping(self: &Arc<Self>, messages: own::Messages) {

@@ -10,6 +10,7 @@ use super::queue::{Extra, HoldPolicy, Queue};
 use super::retained::Cursor;
 use super::timers;
 use super::tree::{Subscription, Target};
+use crate::ledger::MOST_FILTERS;
 use crate::wire::{QoS, Will};
 
 /// A client's session.
@@ -156,7 +157,8 @@ impl State {
         }
     }
 
-    /// The filters of its own, not of groups and not of the gateway's own topics; those that it has had for longer first.
+    /// The filters of its own, not of groups and not of the gateway's own topics; those that it has had for longer first,
+    /// and no more than count for rules.
     pub fn filters(&mut self) -> Arc<[Arc<str>]> {
         let subscriptions = &self.subscriptions;
         let collect = || {
@@ -165,7 +167,7 @@ impl State {
             };
             let mut own: Vec<_> = subscriptions.values().filter(is_own).collect();
             own.sort_unstable_by_key(|one| one.since);
-            own.into_iter().map(|one| Arc::clone(&one.filter)).collect()
+            own.into_iter().take(MOST_FILTERS).map(|one| Arc::clone(&one.filter)).collect()
         };
         Arc::clone(self.filters.get_or_insert_with(collect))
     }
@@ -294,6 +296,13 @@ mod tests {
         let gone = state.subscriptions.remove("data/#").unwrap();
         state.count(&gone, true);
         assert_eq!(*state.filters(), ["late/#".into()]);
+        for since in 0..MOST_FILTERS {
+            let one = subscription(&session, &format!("many/{since}"), QoS::AtLeastOnce, 10 + since as u64);
+            state.count(&one, false);
+            state.subscriptions.insert(Arc::clone(&one.filter), Arc::new(one));
+        }
+        let filters = state.filters();
+        assert_eq!((filters.len(), &*filters[0]), (MOST_FILTERS, "late/#"), "there is a bound");
     }
 
     #[test]

@@ -154,9 +154,12 @@ impl HeldGates {
 
     /// Says that all of them together may send so many messages at once when they are let go.
     pub fn grant_all(&self, messages: usize) {
-        let each = messages / self.lasting.len().max(1);
-        let grant = u32::try_from(each).unwrap_or(u32::MAX).max(1);
-        self.lasting.values().for_each(|gate| gate.grant(grant.saturating_mul(gate.publisher.share())));
+        let share = |gate: &Arc<Gate>| gate.publisher.share() as usize;
+        let shares = self.lasting.values().map(share).sum::<usize>().max(1);
+        for gate in self.lasting.values() {
+            let grant = messages.saturating_mul(share(gate)) / shares;
+            gate.grant(u32::try_from(grant).unwrap_or(u32::MAX).max(1));
+        }
     }
 
     /// Forgets those who have left.
@@ -281,6 +284,8 @@ impl Released {
 mod tests {
     use std::collections::VecDeque;
 
+    use tidegate_plugin::Publisher;
+
     use super::*;
 
     /// Who weighs four times as much has its turn four times as often, however many others there are, also when it takes a
@@ -315,5 +320,21 @@ mod tests {
         [7, 3, 9, 3].iter().for_each(|number| line.join(*number, 2));
         let order: Vec<u64> = std::iter::from_fn(|| line.next()).collect();
         assert_eq!(order, [7, 3, 9]);
+    }
+
+    /// All of them together may send as much as there is room for, each its share of that.
+    #[test]
+    fn all_who_are_let_go_share_the_room() {
+        let gate = |number, share| {
+            let publisher = Publisher::new("p".into(), None, 60, 5);
+            publisher.set_share(share);
+            Arc::new(Gate::new(number, Arc::new(publisher)))
+        };
+        let (mut held, gates) = (HeldGates::default(), [gate(1, 3), gate(2, 2), gate(3, 1)]);
+        gates.iter().for_each(|gate| assert!(held.hold(gate.number, Arc::clone(gate))));
+        held.grant_all(12);
+        assert_eq!(gates.each_ref().map(|gate| gate.take_grant()), [Some(6), Some(4), Some(2)]);
+        held.grant_all(2);
+        assert_eq!(gates.each_ref().map(|gate| gate.take_grant()), [Some(1); 3], "nobody gets nothing");
     }
 }

@@ -20,6 +20,9 @@ pub use account::{Account, Statement};
 /// Turns without any message after which a queue is taken from the list.
 pub const QUIET_TURNS: u32 = 50;
 
+/// Filters of one client that count for rules about queues: those that it has had for longest.
+pub const MOST_FILTERS: usize = 1_000;
+
 /// A queue that can be measured.
 pub trait Measured: Send + Sync {
     /// What happened since the last time; `None` when the queue has been quiet for long and leaves the list, which it

@@ -200,9 +200,9 @@ impl Proxy {
     }
 
     fn turn_control_loop(&self) {
-        let now = moment(self.clock.now());
+        let (now, wall_ms) = (moment(self.clock.now()), clock::wall());
         let queues = self.ledger.read(now);
-        self.chain.tick(&Tick { now, wall_ms: clock::wall(), queues: &queues, host: self });
+        self.chain.tick(&Tick { now, wall_ms, queues: &queues, host: self });
         self.nodes.iter().for_each(Nodes::end_turn);
     }
 }

@@ -28,11 +28,8 @@ pub(super) use self::told::Word;
 use crate::broker::clock::{Millis, moment};
 use crate::broker::tree::Subscribed;
 use crate::hold::{HeldGates, Released};
-use crate::ledger::{Account, Measured, QUIET_TURNS, name};
+use crate::ledger::{Account, MOST_FILTERS, Measured, QUIET_TURNS, name};
 use crate::wire::QoS;
-
-/// Filters of one client that are remembered, for rules about queues.
-const MOST_FILTERS: usize = 1_000;
 
 /// The queue of one session or of one group.
 pub(super) struct Queue {
@@ -82,6 +79,8 @@ struct State {
     gone: bool,
     /// Filters that feed it, those that came first first; at least one from the first subscription on.
     filters: Arc<[Arc<str>]>,
+    /// The only one of them feeds it no longer.
+    stale: bool,
     qos: QoS,
     consumers: u32,
     /// Messages that they all can be at work on.
@@ -152,6 +151,7 @@ impl Queue {
             listed: false,
             gone: false,
             filters: Arc::new([]),
+            stale: false,
             qos: QoS::AtMostOnce,
             consumers: 0,
             window: 0,
@@ -191,6 +191,9 @@ impl Queue {
     pub(super) fn subscribed(&self, filter: &str, qos: QoS, never: bool) {
         let mut state = self.state.lock();
         state.never |= never;
+        if std::mem::take(&mut state.stale) {
+            state.filters = Arc::new([]);
+        }
         if state.filters.len() < MOST_FILTERS && !state.filters.iter().any(|known| **known == *filter) {
             let known = state.filters.iter().cloned();
             state.filters = known.chain([filter.into()]).collect();
@@ -198,11 +201,12 @@ impl Queue {
         state.qos = state.qos.max(qos);
     }
 
-    /// A subscription ended. The last filter stays: the queue is called after it.
+    /// A subscription ended. The last filter stays until there is another one: the queue is called after it.
     pub(super) fn unsubscribed(&self, filter: &str) {
-        let mut state = self.state.lock();
-        if state.filters.len() > 1 {
-            state.filters = state.filters.iter().filter(|known| ***known != *filter).cloned().collect();
+        let state = &mut *self.state.lock();
+        match &*state.filters {
+            [only] => state.stale |= **only == *filter,
+            all => state.filters = all.iter().filter(|known| ***known != *filter).cloned().collect(),
         }
     }
 
@@ -283,18 +287,15 @@ impl Queue {
     }
 
     /// A consumer that took so many messages at a time is gone with some in flight: if its session is kept, the upstream
-    /// has them again.
-    pub(super) fn part(&self, now: Millis, window: u64, in_flight: u64, blocked: bool) {
+    /// has them again. Those with QoS 0 that its socket had not taken are gone with it.
+    pub(super) fn part(&self, now: Millis, window: u64, in_flight: u64, leaving: u64, blocked: bool) {
         let mut state = self.state.lock();
         state.consumers = state.consumers.saturating_sub(1);
         state.window = state.window.saturating_sub(window.min(self.bounds.window));
         state.in_flight = state.in_flight.saturating_sub(in_flight);
         state.blocked = state.blocked.saturating_sub(blocked.into());
-        if state.consumers == 0 {
-            // what no socket took is gone with them
-            let leaving = std::mem::take(&mut state.leaving);
-            state.account.discard(moment(now), leaving);
-        }
+        state.leaving = state.leaving.saturating_sub(leaving);
+        state.account.discard(moment(now), leaving);
         state.balance(now, 0, u64::MAX);
         state.at_work(now);
     }

@@ -266,14 +266,16 @@ impl Sessions {
             return queue;
         }
         let mut groups = self.groups.lock();
-        let make = || {
-            let name: Arc<str> = name.into();
-            let queue = Queue::new(self.next(), Arc::clone(&name), Some(name), self.bounds, now);
-            Group { queue: Arc::new(queue), members: 0 }
-        };
-        let group = groups.entry(Arc::clone(path)).or_insert_with(make);
+        let group = groups.entry(Arc::clone(path)).or_insert_with(|| self.new_group(name, now));
         group.members += 1;
         Arc::clone(&group.queue)
+    }
+
+    /// A group without members.
+    fn new_group(&self, name: &str, now: Millis) -> Group {
+        let name: Arc<str> = name.into();
+        let queue = Queue::new(self.next(), Arc::clone(&name), Some(name), self.bounds, now);
+        Group { queue: Arc::new(queue), members: 0 }
     }
 
     fn end(&self, session: &Arc<Session>) {

@@ -200,12 +200,12 @@ impl Publisher {
         self.passes.store(passes, Ordering::Relaxed);
     }
 
-    /// How many messages it may send where others in line may send one.
+    /// How many messages it may send where one with a share of 1 may send one, while they stand in line.
     pub fn share(&self) -> u32 {
         self.share.load(Ordering::Relaxed)
     }
 
-    /// Says how many messages it may send where others in line may send one; at least 1.
+    /// Says how many messages it may send where one with a share of 1 may send one; at least 1.
     pub fn set_share(&self, share: u32) {
         self.share.store(share.max(1), Ordering::Relaxed);
     }

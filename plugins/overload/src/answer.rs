@@ -18,6 +18,8 @@ const LATE: Span = Span::from_millis(50);
 #[derive(Serialize)]
 struct QueueAnswer<'a> {
     queue: &'a str,
+    /// When that was so, in milliseconds since 1970.
+    at_ms: u64,
     group: Option<&'a str>,
     filter: &'a str,
     qos: u8,
@@ -126,6 +128,7 @@ fn queue_answer<'a>(queue: &'a Queue, state: &'a State) -> QueueAnswer<'a> {
     };
     QueueAnswer {
         queue: &queue.name,
+        at_ms: state.wall_ms,
         group: queue.group.as_deref(),
         filter: &queue.filter,
         qos: queue.qos,

@@ -39,14 +39,17 @@ pub(crate) struct Used {
     pub(crate) ordinary: bool,
 }
 
-/// The most messages of one publisher in a turn, for one of those who get least.
+/// The largest share of a publisher in line.
 const MOST_SHARE: f64 = 1000.0;
+/// Shares are whole numbers: how finely they are told apart for that, and how near they must come.
+const FINEST: u32 = 20;
+const NEAR: f64 = 0.05;
 
 /// All classes; the last one is for those that no other wants.
 #[derive(Debug)]
 pub(crate) struct Classes {
     all: Vec<Class>,
-    /// The weight that stands for one message in a turn, where publishers stand in line.
+    /// The weight that stands for a share of 1, where publishers stand in line.
     unit: f64,
 }
 
@@ -58,9 +61,8 @@ impl Classes {
         let all: Vec<_> =
             named.chain([&default]).map(|class| Class::new(class, config.default_rate)).collect();
         // who is exempt does not stand in line
-        let weights = || all.iter().filter(|class| !class.exempt).map(|class| class.weight);
-        let (least, most) = (weights().fold(f64::MAX, f64::min), weights().fold(0.0, f64::max));
-        let unit = least.max(most / MOST_SHARE);
+        let weights = all.iter().filter(|class| !class.exempt).map(|class| class.weight);
+        let unit = unit_of(&weights.collect::<Vec<_>>());
         Self { all, unit }
     }
 
@@ -119,6 +121,19 @@ impl Classes {
         let last = self.default();
         self.all[..last].iter().enumerate().position(wants).unwrap_or(last)
     }
+}
+
+/// The largest weight of which all these weights are multiples, or nearly: 1.5 to 1 is 3 to 2.
+fn unit_of(weights: &[f64]) -> f64 {
+    let least = weights.iter().copied().fold(f64::MAX, f64::min);
+    let most = weights.iter().copied().fold(0.0, f64::max);
+    let smallest = most / MOST_SHARE;
+    let whole = |unit: &f64| {
+        let far = |share: f64| share >= 1.0 && (share.round() - share).abs() > NEAR * share;
+        !weights.iter().any(|weight| far(weight / unit))
+    };
+    let units = || (1..=FINEST).map(|parts| least / f64::from(parts)).filter(|unit| *unit >= smallest);
+    units().find(whole).or(units().next_back()).unwrap_or(smallest)
 }
 
 impl Class {
@@ -194,6 +209,9 @@ mod tests {
         // the last one is of the default class, which weighs 1
         assert_eq!(shares(&[0.25, 4.0]), [1, 16, 4]);
         assert_eq!(shares(&[4.0]), [4, 1]);
+        assert_eq!(shares(&[1.5]), [3, 2]);
+        assert_eq!(shares(&[1.25, 0.75]), [5, 3, 4]);
+        assert_eq!(shares(&[600.5])[1], 1, "that is near enough");
         assert_eq!(shares(&[0.001, 2.0])[1..], [2, 1], "who is exempt does not count");
         assert_eq!(shares(&[1e6, 1e5]), [1000, 100, 1], "there is a bound");
     }

@@ -33,6 +33,8 @@ pub(crate) struct State {
     /// What was counted for queues that are gone, since the metrics were last read.
     pub(crate) gone: Gone,
     pub(crate) now: Moment,
+    /// The same in milliseconds since 1970.
+    pub(crate) wall_ms: u64,
     turns: u64,
     links: usize,
     /// How often a queue or a publisher was not looked after because there were too many.
@@ -50,6 +52,7 @@ impl State {
             announcer: Announcer::new(config, classes),
             gone: Gone::default(),
             now: Moment::START,
+            wall_ms: 0,
             turns: 0,
             links: 0,
             untracked: 0,
@@ -61,13 +64,14 @@ impl State {
         // A clock that jumps back stands still until it has caught up.
         let now = self.now.max(tick.now);
         let elapsed = now.since(self.now);
-        self.now = now;
+        (self.now, self.wall_ms) = (now, tick.wall_ms);
         self.turns += 1;
         self.sources.classify();
         self.sources.count(now);
         let config = Arc::clone(&self.config);
         let turn = Turn { now, number: self.turns, config: &config };
         let protected = self.feed(tick, &turn);
+        self.rules.end_turn();
         for (report, wanted) in tick.queues.iter().zip(&protected) {
             if let (true, Some(queue)) = (*wanted, self.queues.get_mut(&report.id)) {
                 queue.turn(report, &turn, &mut self.sources);
@@ -99,7 +103,7 @@ impl State {
     }
 
     fn feed_one(&mut self, report: &QueueReport, tick: &Tick<'_>, turn: &Turn<'_>) -> bool {
-        let Some(protection) = self.rules.of(report).cloned() else { return false };
+        let Some(protection) = self.rules.of(report) else { return false };
         let known = self.queues.get(&report.id);
         if known.is_none_or(|queue| !queue.is_protected_by(&protection)) {
             if known.is_none() && self.queues.len() >= MAX_QUEUES {

@@ -21,9 +21,12 @@ const SILENT_INTERVALS: u32 = 20;
 /// Bytes of a packet that is looked at.
 const LONGEST: usize = 2 * MOST_BYTES;
 /// What is new here is said at once, but no sooner after what was said before, and not so often that saying it takes more than
-/// a small part of the time.
+/// a small part of the time, or that others have much to read: clients can make news.
 const SOONEST: Duration = Duration::from_millis(20);
 const PART_OF_TIME: u32 = 20;
+const FOR_EACH_BYTE: Duration = Duration::from_micros(4);
+/// Longer messages are read on a thread where nobody waits for that.
+const LONG: usize = 16 * 1024;
 
 /// Keeps the connection while the proxy lives.
 pub(super) async fn run(proxy: Weak<Proxy>) {
@@ -69,7 +72,7 @@ async fn serve(proxy: &Arc<Proxy>, failures: &mut u32) -> Result<(), &'static st
     // before when nothing more is said, and whether there is something new to say
     let (mut rest, mut news) = (heard, false);
     loop {
-        handle(proxy, &mut input, &mut skip)?;
+        handle(proxy, &mut input, &mut skip).await?;
         tokio::select! {
             read = stream.read(&mut chunk) => match read {
                 Ok(count) if count > 0 => {
@@ -80,11 +83,7 @@ async fn serve(proxy: &Arc<Proxy>, failures: &mut u32) -> Result<(), &'static st
                 }
                 _ => return Err("the upstream closed it"),
             },
-            _ = turn.tick() => {
-                if heard.elapsed() > interval * SILENT_INTERVALS + patience {
-                    return Err("nothing came for too long");
-                }
-            }
+            _ = turn.tick() => {}
             () = nodes.news.notified(), if !news => {
                 news = true;
                 continue;
@@ -96,13 +95,22 @@ async fn serve(proxy: &Arc<Proxy>, failures: &mut u32) -> Result<(), &'static st
                 return send(&mut stream, &[0xE0, 0], patience).await;
             }
         }
+        if heard.elapsed() > interval * SILENT_INTERVALS + patience {
+            return Err("nothing came for too long");
+        }
         news = false;
         let began = Instant::now();
         let payload = tell(proxy).await?;
-        rest = began + SOONEST.max(began.elapsed() * PART_OF_TIME);
+        rest = began + pause_after(payload.len(), began.elapsed());
         proxy.counts.node_told.add(1);
         send(&mut stream, &publish(&nodes.topic, &payload), patience).await?;
     }
+}
+
+/// How long nothing new is said after so many bytes, which it took so long to find.
+fn pause_after(bytes: usize, took: Duration) -> Duration {
+    let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+    SOONEST.max(took * PART_OF_TIME).max(FOR_EACH_BYTE * bytes)
 }
 
 /// What this node says: to look at a hundred thousand sessions takes its time, and others wait for this thread.
@@ -138,7 +146,7 @@ fn accepted(input: &mut Vec<u8>) -> Result<(), &'static str> {
 /// Handles the whole packets in what came. What is too long to be a node's message is thrown away as it comes and counted:
 /// it may be retained, so that a connection that ended because of it would end again and again. `skip` is how much of it is
 /// still to come.
-fn handle(proxy: &Arc<Proxy>, input: &mut Vec<u8>, skip: &mut usize) -> Result<(), &'static str> {
+async fn handle(proxy: &Arc<Proxy>, input: &mut Vec<u8>, skip: &mut usize) -> Result<(), &'static str> {
     let mut at = 0;
     loop {
         let thrown = (*skip).min(input.len() - at);
@@ -154,8 +162,15 @@ fn handle(proxy: &Arc<Proxy>, input: &mut Vec<u8>, skip: &mut usize) -> Result<(
             continue;
         }
         let Some(Frame { first, header, body }) = frames::find(rest, Version::V311, LONGEST)? else { break };
-        packet(proxy, first, &rest[header..header + body])?;
-        at += header + body;
+        let (start, end) = (at + header, at + header + body);
+        if body > LONG {
+            let (proxy, long) = (Arc::clone(proxy), input[start..end].to_vec());
+            let reading = move || packet(&proxy, first, &long);
+            tokio::task::spawn_blocking(reading).await.map_err(|_| "a message could not be read")??;
+        } else {
+            packet(proxy, first, &input[start..end])?;
+        }
+        at = end;
     }
     input.drain(..at);
     Ok(())
@@ -230,41 +245,85 @@ fn text(body: &mut Vec<u8>, text: &str) -> Option<()> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
 
+    use tokio::net::{TcpListener, TcpStream};
+
     use super::super::talk_tests::{node, said};
     use super::*;
     use crate::chain::Chain;
     use crate::config::Settings;
     use crate::wire::{Packet, decode, frame};
 
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    /// A node that speaks so often, and its connection, at the other end.
+    async fn connected(interval_ms: u64) -> (Arc<Proxy>, TcpStream) {
+        let upstream = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut settings = Settings::default();
+        settings.proxy.upstream = vec![upstream.local_addr().unwrap().to_string()];
+        (settings.proxy.node.id, settings.proxy.node.interval_ms) = ("a".into(), interval_ms);
+        settings.proxy.timeout_ms = 500;
+        let proxy = Proxy::start(settings, Chain::default()).unwrap();
+        // probes come by the same way
+        loop {
+            let (mut stream, _) = timeout(PATIENCE, upstream.accept()).await.unwrap().unwrap();
+            let mut chunk = [0; 200];
+            let count = stream.read(&mut chunk).await.unwrap();
+            if chunk[..count].windows(15).any(|part| part == b"tidegate-node-a") {
+                stream.write_all(&[0x20, 2, 0, 0]).await.unwrap();
+                return (proxy, stream);
+            }
+        }
+    }
+
+    /// A client that makes news all the time hides from nobody that nothing comes from the upstream.
+    #[tokio::test]
+    async fn a_silent_upstream_is_noticed_whatever_is_new() {
+        let (proxy, mut stream) = connected(60).await;
+        let nodes = proxy.nodes.as_ref().unwrap();
+        let (begun, mut chunk) = (Instant::now(), [0; 1024]);
+        loop {
+            nodes.tell_soon();
+            match timeout(Duration::from_millis(5), stream.read(&mut chunk)).await {
+                Ok(Ok(0) | Err(_)) => break,
+                _ => assert!(begun.elapsed() < PATIENCE, "it still speaks to nobody"),
+            }
+        }
+    }
+
+    #[test]
+    fn who_says_much_says_it_less_often() {
+        let after = |bytes, millis| pause_after(bytes, Duration::from_millis(millis)).as_millis();
+        assert_eq!(after(1_000, 0), 20);
+        assert_eq!(after(50_000, 0), 200, "others have it to read");
+        assert_eq!(after(50_000, 30), 600, "it takes its time");
+    }
+
     /// What is new is told at once, and not when the interval is over, which is longer here than a test waits.
     #[tokio::test]
     async fn news_are_told_at_once() {
-        let upstream = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut settings = Settings::default();
-        settings.proxy.upstream = vec![upstream.local_addr().unwrap().to_string()];
-        (settings.proxy.node.id, settings.proxy.node.interval_ms) = ("a".into(), 10_000);
-        let proxy = Proxy::start(settings, Chain::default()).unwrap();
-        let patience = Duration::from_secs(5);
-        let (mut stream, mut seen) = (None, Vec::new());
-        // probes come by the same way
-        while stream.is_none() {
-            let (mut other, _) = timeout(patience, upstream.accept()).await.unwrap().unwrap();
-            let mut chunk = [0; 200];
-            let count = other.read(&mut chunk).await.unwrap();
-            if chunk[..count].windows(15).any(|part| part == b"tidegate-node-a") {
-                other.write_all(&[0x20, 2, 0, 0]).await.unwrap();
-                stream = Some(other);
-            }
-        }
-        let mut stream = stream.unwrap();
+        let (proxy, mut stream) = connected(20_000).await;
+        let mut seen = Vec::new();
         for seq in 1..=3 {
             let wanted = format!(r#""seq":{seq},"#);
             while !String::from_utf8_lossy(&seen).contains(&wanted) {
-                let read = timeout(patience, stream.read_buf(&mut seen)).await;
+                let read = timeout(PATIENCE, stream.read_buf(&mut seen)).await;
                 assert!(read.is_ok_and(|read| read.unwrap() > 0), "it says nothing");
             }
             proxy.nodes.as_ref().unwrap().tell_soon();
         }
+    }
+
+    /// What is read on another thread is taken in as well.
+    #[tokio::test]
+    async fn a_long_message_is_read_as_a_short_one_is() {
+        let proxy = node("a");
+        let long =
+            said("b", 1).replace("\"queues\"", &format!("\"more\":\"{}\",\"queues\"", "x".repeat(LONG)));
+        let mut input = publish("$tide/v1/node/b", long.as_bytes());
+        input.extend(publish("$tide/v1/node/b", said("b", 2).as_bytes()));
+        handle(&proxy, &mut input, &mut 0).await.unwrap();
+        assert_eq!((proxy.counts.node_heard.get(), proxy.other_nodes(), input.len()), (2, 1, 0));
+        assert_eq!(proxy.counts.node_nonsense.get(), 0);
     }
 
     /// It may be retained: a connection that ended because of it would end again and again.
@@ -276,13 +335,13 @@ mod tests {
         let (mut input, mut skip) = (Vec::new(), 0);
         for piece in stream.chunks(1_000_003) {
             input.extend_from_slice(piece);
-            handle(&proxy, &mut input, &mut skip).unwrap();
+            handle(&proxy, &mut input, &mut skip).await.unwrap();
             assert!(input.len() < 1_000, "nothing of it is kept");
         }
         assert_eq!((input.len(), skip), (0, 0));
         assert_eq!((proxy.counts.node_nonsense.get(), proxy.other_nodes()), (1, 1));
         input.push(0x10);
-        assert!(handle(&proxy, &mut input, &mut skip).is_err(), "no server sends that");
+        assert!(handle(&proxy, &mut input, &mut skip).await.is_err(), "no server sends that");
     }
 
     #[test]

@@ -60,11 +60,11 @@ struct Crowds {
 struct State {
     seq: u64,
     others: HashMap<String, Other>,
-    /// What was told of queues lately: they go on being told of for a while.
+    /// What was counted: queues go on being told of for a while.
     told: ToldOf,
 }
 
-/// What was counted of queues when they were last told of, and when that last changed.
+/// What was counted of queues the last time, and when that last changed.
 type ToldOf = HashMap<u64, (u64, Millis)>;
 
 /// Another node.
@@ -186,11 +186,11 @@ impl Nodes {
         (self.run + queue.born, self.number)
     }
 
-    /// The queues that there is something to say of, those that move first.
-    fn look(&self, proxy: &Proxy, told: &ToldOf, now: Millis) -> (Vec<(bool, Listed, Heard)>, ToldOf) {
+    /// The queues that there is something to say of: first those that somebody consumes or feeds, and of these first those
+    /// that move.
+    fn look(&self, proxy: &Proxy, told: &ToldOf, now: Millis) -> (Vec<(Listed, Heard)>, ToldOf) {
         let crowds = Arc::clone(&self.crowds.lock().last);
-        let mut seen = HashMap::new();
-        let mut all: Vec<(bool, Listed, Heard)> = Vec::new();
+        let (mut seen, mut all) = (HashMap::new(), Vec::new());
         for listed in proxy.sessions.list() {
             let queue = listed.queue();
             let mut own = queue.own(self.rank(queue));
@@ -198,23 +198,27 @@ impl Nodes {
             let count = own.counts.arrived.wrapping_add(own.counts.done);
             let (before, moved) = told.get(&queue.number).copied().unwrap_or((count, now));
             let moved = if count != before { now } else { moved };
-            let moves = !own.crowds.is_empty() || own.in_flight > 0 || now < moved + self.ttl && count > 0;
-            if own.consumers > 0 || moves {
+            if count > 0 {
+                // whether it is told of or not: else it would count as one that just moved the next time
                 seen.insert(queue.number, (count, moved));
-                all.push((moves, listed, own));
+            }
+            let busy = !own.crowds.is_empty() || own.in_flight > 0;
+            let (moves, lives) = (busy || now < moved + self.ttl && count > 0, busy || own.consumers > 0);
+            if moves || lives {
+                all.push(((!lives, !moves), listed, own));
             }
         }
-        all.sort_by_key(|(moves, ..)| !moves);
-        (all, seen)
+        all.sort_by_key(|(order, ..)| *order);
+        (all.into_iter().map(|(_, listed, own)| (listed, own)).collect(), seen)
     }
 
     /// As many of these queues as one message can tell of, and how many queues and filters it cannot.
-    fn describe(&self, all: Vec<(bool, Listed, Heard)>) -> (Vec<Told>, u64) {
+    fn describe(&self, all: Vec<(Listed, Heard)>) -> (Vec<Told>, u64) {
         let (mut queues, mut bytes, mut left_out) = (Vec::new(), 0, 0);
         let mut all = all.into_iter();
         while queues.len() < MOST_QUEUES
             && bytes < MOST_TOLD
-            && let Some((_, listed, own)) = all.next()
+            && let Some((listed, own)) = all.next()
         {
             let (owner, mut filters) = listed.describe();
             filters.retain(|filter| !filter.starts_with('$'));
@@ -309,7 +313,8 @@ impl Nodes {
             let guest = queues.get(&owner).map(|known| &known.guest);
             let Some(guest) = proxy.sessions.invite(guest, &owner, &told.filters, qos, now) else { continue };
             let (rank, own) = ((told.since_ms, other.number), self.rank(guest.queue()));
-            let hearing = Hearing { rank, own, now, interval: message.interval_ms, until };
+            let (said, interval) = (message.at_ms, message.interval_ms);
+            let hearing = Hearing { rank, own, now, said, interval, until };
             if guest.queue().hear(hearing, told.heard()) {
                 proxy.ledger.enter(guest.queue().number, Arc::clone(guest.queue()) as _);
             }

@@ -30,7 +30,7 @@ fn topic_of(id: &str) -> String {
 }
 
 /// A client that consumes.
-fn consumer(proxy: &Proxy, client: &str, filters: impl Iterator<Item = String>) {
+fn consumer(proxy: &Proxy, client: &str, filters: impl Iterator<Item = String>) -> Arc<Queue> {
     let number = proxy.sessions.next();
     let session = proxy.sessions.attach(&client.into(), number, false, 1);
     for path in filters {
@@ -44,6 +44,7 @@ fn consumer(proxy: &Proxy, client: &str, filters: impl Iterator<Item = String>) 
         proxy.sessions.subscribe(&session, &filter, None, number, 1).unwrap();
     }
     session.queue.join(1, 10);
+    Arc::clone(&session.queue)
 }
 
 fn tells(proxy: &Proxy) -> Message {
@@ -79,6 +80,35 @@ async fn many_long_filters_make_no_message_that_is_too_long() {
     let told = tells(&proxy).queues.len() as u64;
     assert!((50..300).contains(&told), "{told}");
     assert_eq!(proxy.counts.node_left_out.get(), 300 - told);
+}
+
+/// Clients that are away for long are not told of any more, and while they are they crowd out nobody who is there.
+#[tokio::test]
+async fn who_is_there_is_told_of_before_who_is_away() {
+    let proxy = node("a");
+    let nodes = proxy.nodes.as_ref().unwrap();
+    for number in 0..MOST_QUEUES + 100 {
+        let client = format!("away{number}");
+        let queue = consumer(&proxy, &client, [format!("s/{number}")].into_iter());
+        queue.part(1, 10, 0, 0, false);
+        queue.arrive(1, 7, QoS::AtLeastOnce, 1);
+    }
+    for number in 0..20 {
+        consumer(&proxy, &format!("there{number}"), ["t".to_owned()].into_iter());
+    }
+    let told_of = |told: &ToldOf, now| {
+        let (all, told) = nodes.look(&proxy, told, now);
+        let queues = nodes.describe(all).0;
+        let there = queues.iter().filter(|told| told.consumers > 0).count();
+        ((queues.len(), there), told)
+    };
+    let (first, mut told) = told_of(&ToldOf::new(), 10_000);
+    assert_eq!(first, (MOST_QUEUES, 20));
+    for turn in 1..=3 {
+        let counted;
+        (counted, told) = told_of(&told, 10_000 + turn * nodes.ttl);
+        assert_eq!(counted, (20, 20), "turn {turn}");
+    }
 }
 
 /// Whoever can write to the nodes' topics cannot make a node keep more and more.

@@ -177,6 +177,8 @@ struct World {
     /// Messages that the broker sends a consumer before the first one is acknowledged.
     sent: u64,
     stumbles: bool,
+    /// Nodes have something new to say right after they spoke.
+    eager: bool,
 }
 
 impl World {
@@ -185,7 +187,7 @@ impl World {
             .zip(shape)
             .map(|(number, (devices, consumers))| Node::new(number, *devices, *consumers))
             .collect();
-        Self { nodes, waiting: 0, turn: 0, now: 1_000, sent: WINDOW, stumbles: false }
+        Self { nodes, waiting: 0, turn: 0, now: 1_000, sent: WINDOW, stumbles: false, eager: false }
     }
 
     fn step(&mut self) {
@@ -210,11 +212,16 @@ impl World {
         // nodes speak every 200 ms, not all at the same time; where they stumble, they say nothing for most of a second now
         // and then
         let late = self.stumbles && now % 5_000 < 500;
-        for from in (0..nodes.len()).filter(|from| !late && now % 200 == 37 + 60 * *from as u64) {
+        let eager = self.eager;
+        let speaks = |from: &usize| {
+            let since = (now + 163 - 60 * *from as u64) % 200;
+            !late && (since == 0 || eager && since == 20)
+        };
+        for from in (0..nodes.len()).filter(speaks) {
             let said = nodes[from].says();
             for to in (0..nodes.len()).filter(|to| *to != from) {
                 let (rank, own) = (nodes[from].rank, nodes[to].rank);
-                let hearing = Hearing { rank, own, now, interval: 200, until: now + 3_000 };
+                let hearing = Hearing { rank, own, now, said: now, interval: 200, until: now + 3_000 };
                 nodes[to].queue.hear(hearing, said.clone());
             }
         }
@@ -290,6 +297,23 @@ fn late_news_change_nothing() {
         let mut world = World::new(shape);
         (world.sent, world.stumbles) = (1_000, true);
         world.announced(20_000);
+        let all = world.announced(20_000);
+        assert!((190.0..=210.0).contains(&all), "{name}: they announce {all}, and consumers take 200");
+    }
+}
+
+/// Clients come and go, so that nodes have news all the time.
+#[test]
+fn early_news_change_nothing() {
+    for (name, shape) in [
+        ("both everywhere", [(3, 1), (3, 1)].as_slice()),
+        ("devices everywhere", &[(3, 2), (3, 0)]),
+        ("apart", &[(6, 0), (0, 2)]),
+        ("uneven", &[(5, 1), (1, 1)]),
+    ] {
+        let mut world = World::new(shape);
+        world.eager = true;
+        world.announced(40_000);
         let all = world.announced(20_000);
         assert!((190.0..=210.0).contains(&all), "{name}: they announce {all}, and consumers take 200");
     }

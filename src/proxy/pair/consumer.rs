@@ -81,8 +81,8 @@ impl Consumer {
         !self.in_flight.is_empty()
     }
 
-    /// It subscribes, perhaps in place of what it had under the same path.
-    pub(super) fn add(&mut self, path: Arc<str>, feed: Arc<Feed>, now: Millis) {
+    /// It subscribes, perhaps in place of what it had under the same path; whether it had nothing.
+    pub(super) fn add(&mut self, path: Arc<str>, feed: Arc<Feed>, now: Millis) -> bool {
         self.choices.clear();
         let share = self.queues.entry(feed.queue.number).or_insert_with(|| {
             feed.queue.join(now, self.window);
@@ -93,9 +93,9 @@ impl Consumer {
         });
         share.feeds += 1;
         share.as_published += usize::from(feed.as_published);
-        if let Some(old) = self.feeds.insert(path, feed) {
-            self.unfeed(&old, now);
-        }
+        let old = self.feeds.insert(path, feed);
+        old.iter().for_each(|old| self.unfeed(old, now));
+        old.is_none()
     }
 
     /// It subscribes to this no longer.
@@ -119,14 +119,14 @@ impl Consumer {
         if self.queues.get(&number).is_some_and(done)
             && let Some(share) = self.queues.remove(&number)
         {
-            share.queue.part(now, self.window, 0, self.blocked);
+            share.queue.part(now, self.window, 0, 0, self.blocked);
         }
     }
 
     /// Leaves all queues, with what is in flight.
     pub(super) fn part(&mut self, now: Millis) {
         for share in std::mem::take(&mut self.queues).into_values() {
-            share.queue.part(now, self.window, share.in_flight, self.blocked);
+            share.queue.part(now, self.window, share.in_flight, share.leaving, self.blocked);
         }
     }
 
@@ -312,12 +312,41 @@ mod tests {
         assert_eq!(house.consumer.queues.len(), 1);
     }
 
+    /// What a socket had not taken when its consumer left is gone, whoever else is there, and nothing else is.
+    #[test]
+    fn what_a_socket_did_not_take_leaves_with_its_consumer() {
+        let mut house = House::new();
+        let queue = house.subscribe("a", false);
+        let session = Arc::clone(&house.consumer.session);
+        let (path, feed) = ("a".into(), Arc::clone(&session.state.lock().feeds["a"]));
+        let mut old = std::mem::replace(&mut house.consumer, Consumer::new(session, 20));
+        house.consumer.add(path, feed, 1);
+        queue.arrive(1, 7, QoS::AtMostOnce, 5);
+        std::mem::swap(&mut old, &mut house.consumer);
+        (0..3).for_each(|_| house.deliver("a", 0, false));
+        std::mem::swap(&mut old, &mut house.consumer);
+        (0..2).for_each(|_| house.deliver("a", 0, false));
+        house.consumer.deliveries_are_out(100);
+        let told = queue.measure(moment(1)).unwrap();
+        assert_eq!((told.consumers, told.reading.depth, told.dropped), (2, 5, 0));
+        old.part(1);
+        let told = queue.measure(moment(1)).unwrap();
+        assert_eq!((told.consumers, told.reading.depth, told.dropped), (1, 2, 3));
+        house.consumer.settle(100, false, 1);
+        let told = queue.measure(moment(1)).unwrap();
+        assert_eq!((told.reading.depth, told.reading.departed, told.dropped), (0, 2, 0));
+    }
+
     #[test]
     fn subscribing_again_is_one_subscription() {
         let mut house = House::new();
         let queue = house.subscribe("a", true);
         house.subscribe("a", false);
         assert_eq!((house.consumer.subscriptions(), seen(&queue).0), (1, 1));
+        let feed = Arc::clone(&house.consumer.feeds["a"]);
+        assert!(!house.consumer.add("a".into(), Arc::clone(&feed), 1), "that is no news");
+        assert!(house.consumer.add("b".into(), feed, 1), "other nodes must hear of another filter");
+        house.consumer.remove("b", 1);
         house.unsubscribe("a");
         assert_eq!((house.consumer.subscriptions(), seen(&queue).0), (0, 0));
     }

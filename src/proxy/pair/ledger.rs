@@ -128,7 +128,9 @@ impl Pair {
             .map(|(path, feed)| (Arc::clone(path), Arc::clone(feed)))
             .collect();
         let consumes = !known.is_empty();
-        known.into_iter().for_each(|(path, feed)| consumer.add(path, feed, now));
+        for (path, feed) in known {
+            consumer.add(path, feed, now);
+        }
         self.consumer = Some(Box::new(consumer));
         if consumes {
             self.proxy.nodes.iter().for_each(Nodes::tell_soon);
@@ -152,8 +154,10 @@ impl Pair {
             self.proxy.sessions.subscribe(&consumer.session, filter, user, number, now)
         };
         if let Some(feed) = feed.filter(|_| self.proxy.measured) {
-            consumer.add(filter.path.as_str().into(), feed, now);
-            self.proxy.nodes.iter().for_each(Nodes::tell_soon);
+            // what others know already is no news, however often it is said
+            if consumer.add(filter.path.as_str().into(), feed, now) {
+                self.proxy.nodes.iter().for_each(Nodes::tell_soon);
+            }
         }
     }
 

@@ -46,6 +46,8 @@ pub(in crate::proxy) struct Hearing {
     /// The same of this node.
     pub(in crate::proxy) own: Rank,
     pub(in crate::proxy) now: Millis,
+    /// When it was said, in milliseconds by the node's own clock, which may be wrong.
+    pub(in crate::proxy) said: u64,
     /// Milliseconds between two messages of the node.
     pub(in crate::proxy) interval: Millis,
     pub(in crate::proxy) until: Millis,
@@ -57,6 +59,9 @@ pub(super) struct Other {
     rank: Rank,
     last: Heard,
     at: Millis,
+    /// When it said that by its own clock, and the same without leaps.
+    said: u64,
+    time: Millis,
     interval: Millis,
     until: Millis,
     arrived: Reckoned,
@@ -70,6 +75,8 @@ impl Other {
         Self {
             rank: hearing.rank,
             at: hearing.now,
+            said: hearing.said,
+            time: 0,
             interval: hearing.interval,
             until: hearing.until,
             arrived: Reckoned::from(heard.counts.arrived),
@@ -89,20 +96,30 @@ impl Other {
 
     /// Takes in what it says; false when that cannot be.
     fn hear(&mut self, hearing: &Hearing, heard: Heard) -> bool {
-        // two that were held up on their way come at the same time
-        let millis = (hearing.now - self.at).max(hearing.interval);
+        let time = self.time + self.since_then(hearing);
         let sound = heard.counts.lost >= self.last.counts.lost
-            && self.arrived.hear(heard.counts.arrived, millis, hearing.interval)
-            && self.done.hear(heard.counts.done, millis, hearing.interval);
+            && self.arrived.hear(heard.counts.arrived, time, hearing.interval)
+            && self.done.hear(heard.counts.done, time, hearing.interval);
         if sound {
+            (self.said, self.time) = (hearing.said, time);
             (self.at, self.interval, self.until) = (hearing.now, hearing.interval, hearing.until);
             self.last = heard;
             if std::mem::take(&mut self.gone) {
+                self.time = 0;
                 self.arrived = Reckoned::from(self.last.counts.arrived);
                 self.done = Reckoned::from(self.last.counts.done);
             }
         }
         sound
+    }
+
+    /// Milliseconds between what it says and what it said before. Its own clock knows that best: news come early, and two
+    /// messages that were held up on their way come at the same time. Clocks that leap are not believed.
+    fn since_then(&self, hearing: &Hearing) -> Millis {
+        let heard = hearing.now.saturating_sub(self.at);
+        let most = heard + GOES_ON * hearing.interval;
+        let said = hearing.said.checked_sub(self.said).filter(|said| (1..=most).contains(said));
+        said.unwrap_or(heard.max(hearing.interval))
     }
 
     fn leave(&mut self) {
@@ -118,8 +135,9 @@ impl Other {
 #[derive(Debug, Default)]
 struct Reckoned {
     last: u64,
-    /// How many it were since the time before.
-    more: u64,
+    /// What it was at two earlier times: rates are taken over an interval or a little less at the least, however soon
+    /// something is heard again.
+    marks: [Mark; 2],
     /// In messages a millisecond: until it should be heard of again, and after that.
     rates: (f64, f64),
     /// The count as it was reckoned when it was last heard of, as it is now, and as far as that was made known.
@@ -130,27 +148,44 @@ struct Reckoned {
     behind: u64,
 }
 
+/// A count at some time.
+#[derive(Debug, Clone, Copy, Default)]
+struct Mark {
+    count: u64,
+    time: Millis,
+}
+
 impl Reckoned {
+    /// A count that is first heard of at time 0.
     fn from(count: u64) -> Self {
-        Self { last: count, from: count, booked: count, shown: count, ..Self::default() }
+        let marks = [Mark { count, time: 0 }; 2];
+        Self { last: count, marks, from: count, booked: count, shown: count, ..Self::default() }
     }
 
-    /// The count as of now, so many milliseconds after the last time, or a little less; `interval` until the next time.
-    /// False when that cannot be.
-    fn hear(&mut self, count: u64, millis: u64, interval: u64) -> bool {
+    /// The count as of this time; `interval` until the next time. False when that cannot be.
+    fn hear(&mut self, count: u64, time: Millis, interval: u64) -> bool {
         let Some(more) = count.checked_sub(self.last).filter(|more| *more <= MOST_AT_ONCE) else {
             return false;
         };
-        (self.last, self.more) = (count, more);
+        self.last = count;
+        let (interval, rate) = (interval.max(1) as f64, self.rate(count, time, interval));
+        let next = count as f64 + rate * interval;
         // what was booked and is not there, and will not be soon, is taken back: as many as just came are about to come
         self.booked = self.booked.clamp(count, count + more);
         self.shown = self.shown.min(self.booked);
         self.behind = self.booked - self.shown;
-        let (interval, rate) = (interval.max(1) as f64, more as f64 / millis.max(1) as f64);
-        let next = count as f64 + rate * interval;
         self.rates = ((next - self.booked as f64).max(0.0) / interval, rate);
         self.from = self.booked;
         true
+    }
+
+    /// In messages a millisecond lately.
+    fn rate(&mut self, count: u64, time: Millis, interval: u64) -> f64 {
+        if time - self.marks[1].time >= interval * 3 / 4 {
+            self.marks = [self.marks[1], Mark { count, time }];
+        }
+        let since = self.marks[0];
+        (count - since.count) as f64 / (time - since.time).max(1) as f64
     }
 
     /// How many more there are than were made known, so many milliseconds after it was last heard of.

@@ -18,6 +18,25 @@ fn a_queue_knows_its_filters_and_is_called_after_the_first() {
     assert_eq!(*report(&queue, 3).filters, ["$SYS/#".into(), "debug/#".into()]);
 }
 
+/// Who has nothing left is called as before, until it subscribes again: then what it had counts no longer.
+#[test]
+fn the_last_filter_makes_way_for_the_next() {
+    let queue = Queue::new(1, "c".into(), None, BOUNDS, 1);
+    queue.subscribed("billing/#", QoS::AtLeastOnce, false);
+    queue.unsubscribed("other");
+    queue.subscribed("debug/#", QoS::AtLeastOnce, false);
+    assert_eq!(report(&queue, 1).filters.len(), 2);
+    queue.unsubscribed("billing/#");
+    queue.unsubscribed("debug/#");
+    assert_eq!(&*report(&queue, 2).name, "client/c:debug/#");
+    queue.subscribed("new/#", QoS::AtLeastOnce, false);
+    assert_eq!(*report(&queue, 3).filters, ["new/#".into()]);
+    queue.unsubscribed("new/#");
+    queue.subscribed("new/#", QoS::AtLeastOnce, false);
+    queue.subscribed("late/#", QoS::AtLeastOnce, false);
+    assert_eq!(*report(&queue, 4).filters, ["new/#".into(), "late/#".into()]);
+}
+
 fn report(queue: &Queue, now: Millis) -> QueueReport {
     queue.measure(moment(now)).unwrap()
 }
@@ -63,7 +82,7 @@ fn what_is_over_the_limit_is_lost_at_once() {
     queue.arrive(6, 7, QoS::AtLeastOnce, 8);
     let seen = report(&queue, 7);
     assert_eq!((seen.waiting, seen.lost), (7, 6), "one that is there has some in flight");
-    queue.part(8, u64::MAX, 0, false);
+    queue.part(8, u64::MAX, 0, 0, false);
     queue.arrive(9, 7, QoS::AtLeastOnce, 1);
     let seen = report(&queue, 10);
     assert_eq!((seen.waiting, seen.lost), (7, 1), "what was there stays");
@@ -77,7 +96,7 @@ fn what_a_consumer_had_comes_again() {
     (0..3).for_each(|_| {
         queue.deliver(2, QoS::AtLeastOnce, false);
     });
-    queue.part(3, u64::MAX, 3, false);
+    queue.part(3, u64::MAX, 3, 0, false);
     let seen = report(&queue, 5_000);
     assert_eq!((seen.reading.depth, seen.waiting, seen.in_flight, seen.lost), (3, 3, 0, 0));
     queue.join(5_000, u64::MAX);

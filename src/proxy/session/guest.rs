@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Feed, Group, Millis, Queue, Session, Sessions, State, topic};
+use super::{Feed, Millis, Queue, Session, Sessions, State, topic};
 use crate::proxy::node::Owner;
 use crate::wire::{Filter, QoS, RetainHandling};
 
@@ -136,12 +136,7 @@ impl Sessions {
     fn invite_group(&self, path: &str, is_new: bool, qos: QoS, now: Millis) -> Option<Arc<Feed>> {
         let (Some(name), plain) = topic::parse_subscription(path)? else { return None };
         let mut groups = self.groups.lock();
-        let make = || {
-            let name: Arc<str> = name.into();
-            let queue = Queue::new(self.next(), Arc::clone(&name), Some(name), self.bounds, now);
-            Group { queue: Arc::new(queue), members: 0 }
-        };
-        let group = groups.entry(path.into()).or_insert_with(make);
+        let group = groups.entry(path.into()).or_insert_with(|| self.new_group(name, now));
         group.members += usize::from(is_new);
         let queue = Arc::clone(&group.queue);
         drop(groups);

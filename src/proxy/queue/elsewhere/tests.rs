@@ -27,7 +27,7 @@ fn report(queue: &Queue, now: Millis) -> QueueReport {
 
 /// A node that speaks every 100 milliseconds and is believed for 1,000.
 fn hear_from(queue: &Queue, rank: Rank, now: Millis, heard: Heard) {
-    queue.hear(Hearing { rank, own: OWN, now, interval: 100, until: now + 1_000 }, heard);
+    queue.hear(Hearing { rank, own: OWN, now, said: now, interval: 100, until: now + 1_000 }, heard);
 }
 
 fn hear(queue: &Queue, now: Millis, heard: Heard) {
@@ -69,6 +69,31 @@ fn a_node_goes_on_as_it_did_until_it_says_otherwise() {
     hear(&queue, 1_250, counts(120, 0, 0));
     let seen = report(&queue, 1_250);
     assert_eq!((seen.waiting, seen.reading.depth, seen.dropped, seen.lost), (120, 120, 0, 0));
+}
+
+/// What is new is said early: that makes nobody slower. Nor does a clock that leaps.
+#[test]
+fn early_news_change_no_rate() {
+    let say = |queue: &Queue, now, said, arrived| {
+        let hearing = Hearing { rank: YOUNGER, own: OWN, now, said, interval: 100, until: now + 1_000 };
+        queue.hear(hearing, counts(arrived, 0, 0));
+    };
+    for leap in [0, 1 << 40] {
+        let queue = queue();
+        // one message a millisecond
+        for (now, said) in [(100, 5_100), (200, 5_200), (300, 5_300), (320, 5_320), (340, 5_340)] {
+            say(&queue, now, said, now - 100);
+        }
+        assert_eq!(report(&queue, 390).waiting, 290);
+        // held up on their way
+        say(&queue, 520, 5_440, 340);
+        say(&queue, 520, 5_520, 420);
+        assert_eq!(report(&queue, 570).waiting, 470);
+        for now in [620, 720] {
+            say(&queue, now, 5_000 + now + leap, now - 100);
+            assert_eq!(report(&queue, now + 50).waiting, now - 50);
+        }
+    }
 }
 
 /// What consumers elsewhere turn out to be done with did not happen all at once, so that they do not look faster than they are.
@@ -205,7 +230,8 @@ impl World {
             let until = self.now + 100_000;
             let (rank, own) = (self.ranks[from], self.ranks[to]);
             let heard = self.queues[from].own(rank);
-            self.queues[to].hear(Hearing { rank, own, now: self.now, interval: 100, until }, heard);
+            let hearing = Hearing { rank, own, now: self.now, said: self.now, interval: 10, until };
+            self.queues[to].hear(hearing, heard);
         }
         self.queues.iter().for_each(|queue| {
             queue.measure(moment(self.now));
@@ -260,7 +286,7 @@ proptest! {
         }
         // at rest: what was taken to go on is taken back
         for _ in 1..5 {
-            world.now += 1;
+            world.now += 10;
             world.talk();
         }
         let in_flight = world.in_flight.iter().sum();
