@@ -183,6 +183,7 @@ impl Driver {
             Event::Up(up) => self.on_up(up, now),
             Event::Down => {
                 self.requests = None;
+                self.parts.tracker.disconnected();
                 if let Some(checks) = &mut self.parts.checks {
                     checks.disconnected();
                 }
