@@ -294,6 +294,11 @@ impl Tracker {
         self.session.found = session;
     }
 
+    /// The program has updates before it.
+    pub(super) fn program_is_busy(&mut self, now: Moment) {
+        self.session.busy = now;
+    }
+
     /// There is no connection any more.
     pub(super) fn disconnected(&mut self) {
         self.session.away = true;

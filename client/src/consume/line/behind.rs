@@ -15,6 +15,8 @@ pub(in crate::consume) struct Session {
     /// When the last message came, of any topic, that had been under way and that the broker keeps until it is acknowledged:
     /// there may be more of them, of other topics too.
     pub(in crate::consume) came: Option<Moment>,
+    /// When the program last had updates before it: the broker may have waited until it takes them.
+    pub(in crate::consume) busy: Moment,
     /// Whether there is no connection: nothing of it can come.
     pub(in crate::consume) away: bool,
 }
@@ -96,7 +98,7 @@ impl Line {
         match session.came {
             _ if !self.is_left_to_broker(session) => since + patience,
             _ if session.away => Moment::END,
-            came => since.max(came.unwrap_or(since)) + patience.scale(SAFE),
+            came => since.max(came.unwrap_or(since)).max(session.busy) + patience.scale(SAFE),
         }
     }
 
