@@ -57,10 +57,10 @@
 //! | a sender sends only when something changes | [`PublisherBuilder::min_interval`] and [`PublisherBuilder::deadband`]; the band widens with the interval |
 //! | the connection breaks | it is made again, after a random time of a window that grows; the session goes on, or what was not acknowledged is sent again |
 //! | the network is gone for long | [`Publisher::offer`] goes on without waiting; buffers have bounds, and what does not fit is counted |
-//! | the broker says "use another server" (0x9C, 0x9D) or `move` | the client goes there, by the same transport; home again when nobody is there. `move` is a message, and perhaps a stranger's: it leads there without credentials, unless [`Connection::trust_moves_to`] names the host |
+//! | the broker says "use another server" (0x9C, 0x9D) or `move` | the client goes there, by the same transport; home again when nobody is there. `move` is a message, and perhaps a stranger's: it leads there without credentials and never for good, unless [`Connection::trust_moves_to`] names the host |
 //! | the network takes nothing any more, not even a ping | it is noticed within the keep-alive and five seconds, and the connection made again |
 //! | the broker sends again what it did not hear of, in a session that goes on | it is handed on once, and acknowledged again |
-//! | a session has many messages in it, after a break or from before the program was started | all of them are handed on, in order; what checks bring meanwhile waits for them |
+//! | the broker has many messages for us, after a break, from before the program was started, or because the program is slow | all of them are handed on, in order, however long the program takes; what checks bring meanwhile waits for them |
 //! | a notification is lost | the next number shows it, or the next check does; what was missing is fetched and handed on before what came after it |
 //! | messages of two publishers under one topic overtake each other | they are put in order; a gap is asked about after 100 ms |
 //! | a filter is that of a shared group | its updates are handed on as they come, and never asked for: other members get the rest |

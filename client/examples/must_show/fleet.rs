@@ -48,7 +48,10 @@ pub(crate) async fn run(quick: bool) -> Shown {
         count += 1;
         let asked = gateway.clone();
         let metric = tokio::task::spawn_blocking(move || asked.metric(ANNOUNCED)).await;
-        announced.push((Instant::now(), metric.unwrap()));
+        if start.elapsed() >= settle {
+            let rate = metric.unwrap().unwrap_or_else(|| panic!("the gateway does not tell {ANNOUNCED}"));
+            announced.push((Instant::now(), rate));
+        }
         rates.push((Instant::now(), fleet.iter().filter_map(Publisher::rate).sum()));
     }
     let (from, to) = (start + settle, start + settle + measure);

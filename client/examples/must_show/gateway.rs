@@ -41,14 +41,14 @@ impl Gateway {
         Self { child, address, admin }
     }
 
-    /// What a metric says now, summed over its labels.
-    pub(crate) fn metric(&self, name: &str) -> f64 {
+    /// What a metric with these labels says now; none if there is no such metric.
+    pub(crate) fn metric(&self, name: &str) -> Option<f64> {
         let mut stream = TcpStream::connect(self.admin).unwrap();
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
-        let values = text.lines().filter(|line| line.starts_with(name));
-        values.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.map(|value| value.parse().unwrap())
     }
 
     pub(crate) fn url(&self) -> String {

@@ -136,6 +136,9 @@ impl Driver {
     /// Does what is due; when to look again.
     fn look(&mut self) -> Option<Moment> {
         let now = self.parts.clock.now();
+        if self.shared.queued.load(Ordering::Relaxed) > 0 {
+            self.parts.tracker.program_is_busy(now);
+        }
         // It may take many answers to bring all that is missing: what comes after it waits as long as they do.
         let is_fetching = |parts: &Parts| parts.checks.as_ref().is_some_and(|checks| checks.is_fetching(now));
         if !is_fetching(&self.parts) {
@@ -183,6 +186,7 @@ impl Driver {
             Event::Up(up) => self.on_up(up, now),
             Event::Down => {
                 self.requests = None;
+                self.parts.tracker.disconnected();
                 if let Some(checks) = &mut self.parts.checks {
                     checks.disconnected();
                 }

@@ -1,20 +1,21 @@
 //! The updates of one topic, put in order.
 
+mod behind;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tidegate_control::time::{Moment, Span};
+use tidegate_control::time::Moment;
 
 use super::held::{Held, HeldBook};
 use super::subscriber::Via;
+use behind::Behind;
+pub(super) use behind::Session;
 
 /// Payloads without a number that are remembered, to tell what an answer brings from what came by itself.
 const REMEMBERED: usize = 64;
-
-/// How many times longer it may take until the next message comes that a broker keeps until it is acknowledged.
-const SAFE: f64 = 6.0;
 
 /// An update that may be handed on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,11 +41,9 @@ pub(super) struct Line {
     doubt: Option<Doubt>,
     /// `last` is where the gateway says that things stand, and what was under way then may still come by itself.
     behind: Option<Behind>,
-    /// The session goes on after a break, and no answer has told of this topic since: the broker may have kept much.
-    resumed: bool,
     /// Whether the last that came by itself with a number was a retained one.
     kept: bool,
-    /// Whether it was one that the broker keeps until it is acknowledged.
+    /// Whether it was one that the broker keeps until it is acknowledged, in the session that we have.
     safe: bool,
     /// Lost since the last update handed on.
     lost: u64,
@@ -73,26 +72,6 @@ struct Doubt {
     unnumbered: usize,
 }
 
-/// What was under way when the gateway said where things stand: answers may overtake a whole queue.
-#[derive(Debug, Clone, Copy)]
-struct Behind {
-    /// The last of it that came; none before the first.
-    last: Option<u64>,
-    /// Whether all after that one is to be accounted for: a retained one may be older than the subscription.
-    whole: bool,
-    /// When that was.
-    since: Moment,
-    /// Whether the session was there before us, and may have much in it although none of it came yet.
-    expected: bool,
-}
-
-impl Behind {
-    /// Whether what answers bring has to wait for the rest of it.
-    fn is_waited_for(self) -> bool {
-        self.whole && (self.last.is_some() || self.expected)
-    }
-}
-
 /// What a line made of an update that came by itself.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Came {
@@ -109,35 +88,25 @@ impl Line {
         Self { topic, ..Self::default() }
     }
 
-    /// There is a new connection. With a new session nothing that waits can be completed any more: it goes on.
+    /// There is a new connection. With a new session nothing that waits can be completed any more: it goes on. In one that
+    /// goes on, so does what was under way.
     pub(super) fn doubt(&mut self, lost: bool, now: Moment, book: &mut HeldBook) -> Vec<Ready> {
         if lost && self.behind.is_some_and(|behind| behind.last.is_some()) {
             self.end_behind();
         }
+        if let Some(behind) = &mut self.behind {
+            behind.since = now;
+        }
         let ready = if lost { self.release(u64::MAX, book) } else { Vec::new() };
         let lost = lost || self.counts_from_new();
-        self.resumed = false;
+        self.safe &= !lost;
         self.doubt = Some(Doubt { since: now, lost, open: false, first: None, unnumbered: 0 });
         ready
     }
 
     /// An answer on this connection shows that the gateway counts on.
     pub(super) fn trust(&mut self) {
-        self.resumed |= self.doubt.take().is_some_and(|doubt| !doubt.lost);
-    }
-
-    /// Takes the first answer about this topic after a break. Where the gateway has not kept all that is missing and the
-    /// broker has, because it waits for our acknowledgements, it is left to the broker: true if so.
-    pub(super) fn leaves_to_session(&mut self, first: Option<u64>, head: u64, now: Moment) -> bool {
-        let resumed = std::mem::take(&mut self.resumed) && self.safe && self.numbered;
-        let last = self.last.unwrap_or(0);
-        let all = head <= last || first.is_some_and(|first| first <= last + 1);
-        if !resumed || all || !self.held.is_empty() || self.behind.is_some() {
-            return false;
-        }
-        self.behind = Some(Behind { last: Some(last), whole: true, since: now, expected: true });
-        self.last = Some(head);
-        true
+        self.doubt = None;
     }
 
     /// An answer on this connection shows that the gateway counts anew. What came in the new count stays; what waits from
@@ -215,6 +184,9 @@ impl Line {
     /// Numbers up to this one were never given: they are not missing.
     pub(super) fn skip_to(&mut self, start: u64) {
         self.last = self.last.map(|last| last.max(start));
+        if let Some(behind) = &mut self.behind {
+            behind.told = behind.told.max(start);
+        }
     }
 
     /// Whether an answer with this head shows that the gateway counts anew: it is behind what the check named. (Behind
@@ -286,20 +258,6 @@ impl Line {
         ready
     }
 
-    /// A check is made. What was under way when the gateway said where things stand, and did not come for so long, is
-    /// lost: it may be the newest, so that it is asked for. What the broker keeps until it is acknowledged has more time.
-    pub(super) fn give_up_on_what_is_behind(&mut self, now: Moment, patience: Span) {
-        let patience = if self.safe { patience.scale(SAFE) } else { patience };
-        if self.behind.is_some_and(|behind| behind.is_waited_for() && behind.since + patience <= now) {
-            self.end_behind();
-        }
-    }
-
-    /// Whether what answers bring waits for what was under way when the gateway said where things stand.
-    pub(super) fn waits_for_what_is_behind(&self) -> bool {
-        self.behind.is_some_and(Behind::is_waited_for)
-    }
-
     /// How far an answer speaks of this topic, which names this head and brings updates up to `brought`: what it does not
     /// bring up to there will not come any more.
     pub(super) fn answered_to(&self, head: u64, brought: Option<u64>, truncated: bool) -> u64 {
@@ -339,6 +297,10 @@ impl Line {
             return None;
         }
         self.bare = true;
+        if !self.numbered {
+            // Without numbers nobody can tell what was under way.
+            self.end_behind();
+        }
         if let Some(doubt) = &mut self.doubt {
             doubt.unnumbered += 1;
         }
@@ -383,7 +345,7 @@ impl Line {
         let ready = self.release(u64::MAX, book);
         let known = self.last.filter(|_| trusted);
         let whole = known.is_none() || !self.kept;
-        let behind = Behind { last: known, whole, since: now, expected };
+        let behind = Behind { last: known, told: head, whole, since: now, expected };
         self.behind = known.is_none_or(|known| known < head).then_some(behind);
         self.last = Some(known.unwrap_or(0).max(head));
         self.doubt = None;
@@ -402,33 +364,6 @@ impl Line {
         let missing = seq.saturating_sub(self.last.unwrap_or(0).saturating_add(1));
         self.lost = self.lost.saturating_add(missing);
         self.last = Some(seq);
-    }
-
-    /// Whether this number may be one of those that were under way when the gateway said where things stand.
-    fn is_behind(&self, seq: u64) -> bool {
-        let last = self.last.unwrap_or(0);
-        self.behind.is_some_and(|behind| seq <= last && behind.last.is_none_or(|before| before < seq))
-    }
-
-    /// One of those comes; how many are missing before it.
-    fn come_behind(&mut self, seq: u64, now: Moment) -> u64 {
-        let Some(behind) = &mut self.behind else { return 0 };
-        let missing = match behind.last {
-            Some(before) if behind.whole => seq - before - 1,
-            _ => 0,
-        };
-        *behind = Behind { last: Some(seq), whole: !self.kept, since: now, expected: true };
-        if self.last == Some(seq) {
-            self.behind = None;
-        }
-        missing
-    }
-
-    /// Nothing of that comes any more: what is missing of it is missing.
-    fn end_behind(&mut self) {
-        if let Some(behind) = self.behind.take().filter(|behind| behind.whole) {
-            self.last = behind.last.or(self.last);
-        }
     }
 
     /// Whether a low number that comes by itself is one of a new count.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tidegate_control::time::{Moment, Span};
 
 use super::held::{Held, HeldBook};
-use super::line::{Came, Line, Ready};
+use super::line::{Came, Line, Ready, Session};
 use super::subscriber::Via;
 use crate::net::Incoming;
 use crate::protocol::{Answer, Head};
@@ -86,8 +86,7 @@ pub(super) struct Tracker {
     complete: bool,
     /// Whether an answer about that was cut.
     cut: bool,
-    /// Whether the broker had a session for us from before this program was started.
-    found: bool,
+    session: Session,
     /// When an answer had no room for anything of use: what waits since before then is not asked for out of turn again.
     in_vain: Option<Moment>,
     pub(super) duplicates: u64,
@@ -104,7 +103,7 @@ impl Tracker {
             begun: false,
             complete: false,
             cut: false,
-            found: false,
+            session: Session::default(),
             in_vain: None,
             duplicates: 0,
         }
@@ -131,16 +130,18 @@ impl Tracker {
                 self.collect(&topic, retain, None, 0)
             }
             Came::Now => {
+                let of_session = receipt.is_some() && line.is_behind(seq);
                 let first = Ready { token, ..line.hand_on(seq, held) };
+                if of_session {
+                    self.session.came = Some(now);
+                }
                 self.collect(&topic, retain, Some(first), 0)
             }
             Came::Early => {
                 if let Some(line) = self.lines.get_mut(&*topic) {
                     line.hold(seq, held, &mut self.held);
                 }
-                let TrackerSettings { most_held, most_held_bytes, .. } = self.settings;
-                let full = self.held.updates() > most_held || self.held.bytes() > most_held_bytes;
-                let until = if full { seq } else { 0 };
+                let until = if is_full(&self.held, &self.settings) { seq } else { 0 };
                 self.collect(&topic, retain, None, until)
             }
         }
@@ -185,16 +186,26 @@ impl Tracker {
     pub(super) fn expire(&mut self, now: Moment) -> Vec<Out> {
         let patience = self.settings.patience;
         let mut late: BTreeMap<Arc<str>, u64> = BTreeMap::new();
-        for (_, topic, seq) in self.held.ages().take_while(|(since, ..)| *since + patience <= now) {
-            let until = late.entry(topic.clone()).or_default();
-            *until = (*until).max(*seq);
+        for (since, topic, seq) in self.held.ages().take_while(|(since, ..)| *since + patience <= now) {
+            if self.waits_until(*since, topic) <= now {
+                let until = late.entry(topic.clone()).or_default();
+                *until = (*until).max(*seq);
+            }
         }
         late.into_iter().flat_map(|(topic, until)| self.collect(&topic, false, None, until)).collect()
     }
 
     /// When [`Tracker::expire`] has something to do.
     pub(super) fn expires(&self) -> Option<Moment> {
-        self.held.ages().next().map(|(since, ..)| *since + self.settings.patience)
+        let mut first = Moment::END;
+        for (since, topic, _) in self.held.ages() {
+            // None of those that came later can be earlier.
+            if *since + self.settings.patience >= first {
+                break;
+            }
+            first = first.min(self.waits_until(*since, topic));
+        }
+        (first < Moment::END).then_some(first)
     }
 
     /// Since when an update waits for one that is missing. It counts only after a moment: messages of two publishers may
@@ -225,7 +236,7 @@ impl Tracker {
     pub(super) fn asks(&mut self, now: Moment) {
         let patience = self.settings.patience;
         for line in self.lines.values_mut() {
-            line.give_up_on_what_is_behind(now, patience);
+            line.give_up_on_what_is_behind(now, patience, self.session);
         }
     }
 
@@ -253,6 +264,7 @@ impl Tracker {
     /// A new connection, perhaps to a gateway that counts anew; `lost` says that the session is new too. What waited and
     /// can't be completed any more.
     pub(super) fn connected(&mut self, lost: bool, now: Moment) -> Vec<Out> {
+        (self.session.came, self.session.away) = (None, false);
         self.of_all(|line, held| line.doubt(lost, now, held))
     }
 
@@ -267,8 +279,10 @@ impl Tracker {
             if self.known_or_new(&topic).is_none() {
                 continue;
             }
-            let ready =
-                self.lines.get_mut(&*topic).map(|line| line.begin(head, self.found, now, &mut self.held));
+            let ready = self
+                .lines
+                .get_mut(&*topic)
+                .map(|line| line.begin(head, self.session.found, now, &mut self.held));
             let out = ready.into_iter().flatten();
             brought.updates.extend(out.map(|ready| Out { topic: topic.clone(), ready, retained: false }));
         }
@@ -277,7 +291,17 @@ impl Tracker {
 
     /// There is a new connection, and whether the broker had a session for us from before this program was started.
     pub(super) fn finds(&mut self, session: bool) {
-        self.found = session;
+        self.session.found = session;
+    }
+
+    /// The program has updates before it.
+    pub(super) fn program_is_busy(&mut self, now: Moment) {
+        self.session.busy = now;
+    }
+
+    /// There is no connection any more.
+    pub(super) fn disconnected(&mut self) {
+        self.session.away = true;
     }
 
     /// Tells all lines something; what they hand on.
@@ -310,8 +334,8 @@ impl Tracker {
         }
         let last = line.last.unwrap_or(0);
         let first = updates.iter().map(|(seq, _)| *seq).find(|seq| *seq > last);
-        if line.leaves_to_session(first, head, now) {
-            to.advanced = true;
+        if line.leaves_to_session(first, head, self.session, now, book) {
+            to.advanced |= head > last;
             return;
         }
         let until = line.answered_to(head, updates.last().map(|(seq, _)| *seq), truncated);
@@ -327,6 +351,10 @@ impl Tracker {
         for (seq, payload) in updates.into_iter().filter(|(seq, _)| *seq > last) {
             if line.held.contains_key(&seq) {
                 continue;
+            }
+            // It may wait for long: it comes by itself, or is asked for again.
+            if line.waits_for_what_is_behind() && is_full(book, &self.settings) {
+                break;
             }
             let told = line.was_told(&payload);
             there += u64::from(told);
@@ -346,6 +374,13 @@ impl Tracker {
         let Some(line) = self.lines.get_mut(topic) else { return Vec::new() };
         let rest = line.release(until, &mut self.held);
         first.into_iter().chain(rest).map(|ready| Out { topic: topic.to_owned(), ready, retained }).collect()
+    }
+
+    /// Until when an update of a topic waits that is here since then.
+    fn waits_until(&self, since: Moment, topic: &str) -> Moment {
+        let patience = self.settings.patience;
+        let until = |line: &Line| line.waits_until(since, patience, self.session);
+        self.lines.get(topic).map_or(since + patience, until)
     }
 
     fn line(&mut self, topic: &str) -> Option<&mut Line> {
@@ -369,6 +404,11 @@ impl Tracker {
         }
         self.lines.get_mut(topic)
     }
+}
+
+/// Whether more waits than may.
+fn is_full(held: &HeldBook, settings: &TrackerSettings) -> bool {
+    held.updates() > settings.most_held || held.bytes() > settings.most_held_bytes
 }
 
 #[cfg(test)]

@@ -42,6 +42,11 @@ fn answer(head: u64, seqs: impl IntoIterator<Item = u64>) -> Answer {
     Answer { heads: vec![("t".into(), head)], updates: updates.collect(), ..Answer::default() }
 }
 
+/// One that the broker keeps until it is acknowledged.
+fn safe(seq: u64) -> Incoming {
+    Incoming { receipt: Some(Receipt { id: 1, qos: Qos::AtLeastOnce }), ..numbered(seq) }
+}
+
 /// How many updates wait, and their bytes.
 fn waiting(tracker: &Tracker) -> (usize, usize) {
     assert_eq!(tracker.held.updates(), tracker.lines.values().map(|line| line.held.len()).sum::<usize>());
@@ -263,7 +268,6 @@ fn a_session_that_was_found_is_waited_for() {
 /// After a break the session has more in it than the history of the gateway: nothing of it is lost, or comes twice.
 #[test]
 fn after_a_break_the_session_brings_what_the_gateway_has_forgotten() {
-    let safe = |seq| Incoming { receipt: Some(Receipt { id: 1, qos: Qos::AtLeastOnce }), ..numbered(seq) };
     let mut tracker = begun(&[("t", 100)]);
     tracker.came(safe(101), None, at(0.0));
     tracker.connected(false, at(60.0));
@@ -283,6 +287,150 @@ fn after_a_break_the_session_brings_what_the_gateway_has_forgotten() {
         let brought = tracker.answered(answer(200, from..=200), Purpose::Missing, at(60.0));
         assert_eq!(brought.updates.len() as u64, 201 - from);
     }
+}
+
+/// A slow program has more before it in the broker than the gateway keeps: answers do not jump over that. What the broker
+/// turns out not to have, or can't have, is counted.
+#[test]
+fn answers_do_not_jump_over_what_the_broker_has() {
+    let slow = || {
+        let mut tracker = begun(&[("t", 100)]);
+        tracker.came(safe(101), None, at(0.0));
+        tracker
+    };
+    let told = |tracker: &mut Tracker, seconds: f64| {
+        tracker.asks(at(seconds));
+        tracker.ask();
+        shown(&tracker.answered(answer(200, 199..=200), Purpose::Missing, at(seconds)).updates)
+    };
+    let mut tracker = slow();
+    assert!(told(&mut tracker, 1.0).is_empty());
+    for seq in 102..=201 {
+        assert_eq!(shown(&tracker.came(safe(seq), None, at(2.0))), [seq.to_string()]);
+    }
+    let mut tracker = slow();
+    assert!(told(&mut tracker, 1.0).is_empty() && told(&mut tracker, 60.0).is_empty());
+    tracker.program_is_busy(at(900.0));
+    assert!(told(&mut tracker, 900.0).is_empty(), "the broker waits for the program");
+    assert_eq!(told(&mut tracker, 960.0), ["199!-97", "200!"], "nothing came for long");
+    let mut tracker = slow();
+    assert!(told(&mut tracker, 1.0).is_empty() && tracker.came(safe(201), None, at(2.0)).is_empty());
+    assert_eq!(told(&mut tracker, 3.0), ["199!-97", "200!", "201"], "nothing before 201 comes any more");
+    let mut tracker = slow();
+    tracker.connected(true, at(1.0));
+    assert_eq!(told(&mut tracker, 1.0), ["199!-97", "200!"], "a new session has nothing in it");
+}
+
+/// A slow program takes much longer for what is in the session than updates wait for others.
+#[test]
+fn what_the_session_brings_slowly_is_waited_for() {
+    let mut tracker = begun(&[("t", 100)]);
+    tracker.came(safe(101), None, at(0.0));
+    tracker.connected(false, at(60.0));
+    tracker.ask();
+    tracker.answered(answer(200, 169..=200), Purpose::Missing, at(60.0));
+    let mut out = Vec::new();
+    for seq in 102..=230 {
+        let away = if seq < 150 { 0.0 } else { 1000.0 };
+        let now = at(60.0 + 5.0 * (seq - 102) as f64 + away);
+        if seq == 150 {
+            tracker.disconnected();
+            tracker.connected(false, now);
+        }
+        out.extend(tracker.expire(now));
+        tracker.asks(now);
+        let from = tracker.ask().unwrap()[0].1 + 1;
+        let head = (seq + 100).min(230);
+        out.extend(tracker.answered(answer(head, from..=head), Purpose::Missing, now).updates);
+        assert_eq!(waiting(&tracker), (0, 0), "the session brings that, too");
+        let cut = Answer { truncated: true, ..answer(head, []) };
+        assert!(!tracker.answered(cut, Purpose::Missing, now).advanced, "to ask again brings nothing");
+        out.extend(tracker.came(safe(seq), None, now));
+    }
+    assert_eq!(shown(&out), (102..=230).map(|seq: u64| seq.to_string()).collect::<Vec<_>>());
+    assert_eq!(shown(&tracker.came(safe(231), None, at(1e4))), ["231"], "all is through");
+}
+
+/// A session is one queue for all topics: while it brings what it kept of one, it may have more of another.
+#[test]
+fn a_session_brings_its_topics_one_after_the_other() {
+    let of_a = |seq| Incoming { topic: "a".into(), ..safe(seq) };
+    let mut tracker = tracker();
+    tracker.finds(true);
+    let start = Answer { heads: vec![("a".into(), 100), ("t".into(), 200)], ..Answer::default() };
+    tracker.answered(start, Purpose::Start { last: true }, at(0.0));
+    assert!(tracker.answered(answer(201, [201]), Purpose::Missing, at(1.0)).updates.is_empty());
+    assert_eq!(tracker.expires(), Some(at(11.0)));
+    for seq in 81..=100 {
+        let now = at(2.0 + 5.0 * (seq - 81) as f64);
+        assert_eq!(shown(&tracker.came(of_a(seq), None, now)), [seq.to_string()]);
+        assert_eq!(shown(&tracker.expire(now)), [""; 0]);
+        assert_eq!(tracker.expires(), Some(now + Span::from_secs(60)));
+    }
+    tracker.disconnected();
+    assert_eq!((shown(&tracker.expire(at(500.0))), tracker.expires()), (vec![], None), "it can't come now");
+    assert!(tracker.connected(false, at(500.0)).is_empty());
+    assert_eq!(tracker.expires(), Some(at(510.0)));
+    for seq in 191..=202 {
+        assert_eq!(shown(&tracker.came(safe(seq), None, at(501.0))), [seq.to_string()]);
+        tracker.asks(at(501.0));
+        tracker.ask();
+        assert!(tracker.answered(answer(202, [202]), Purpose::Missing, at(501.0)).updates.is_empty());
+    }
+    assert_eq!((waiting(&tracker), tracker.duplicates), ((0, 0), 0));
+}
+
+/// There was nothing of a topic in the session, and what came later was lost: it is fetched in the end, or counted.
+#[test]
+fn what_the_session_did_not_have_is_fetched() {
+    let left = || {
+        let mut tracker = tracker();
+        tracker.finds(true);
+        let start = Answer { heads: vec![("a".into(), 100), ("t".into(), 200)], ..Answer::default() };
+        tracker.answered(start, Purpose::Start { last: true }, at(0.0));
+        tracker.came(Incoming { topic: "a".into(), ..safe(99) }, None, at(1.0));
+        assert!(tracker.answered(answer(203, [203]), Purpose::Missing, at(2.0)).updates.is_empty());
+        tracker
+    };
+    let mut tracker = left();
+    tracker.asks(at(61.0));
+    tracker.ask();
+    let brought = tracker.answered(answer(203, 202..=203), Purpose::Missing, at(61.0));
+    assert_eq!(shown(&brought.updates), ["202!-1", "203!"]);
+    assert_eq!(shown(&left().came(safe(203), None, at(3.0))), ["203-2"]);
+    let mut tracker = left();
+    let kept = Incoming { retain: true, ..safe(150) };
+    assert_eq!(shown(&tracker.came(kept, None, at(3.0))), ["150"]);
+    assert_eq!(tracker.ask().unwrap()[1], ("t".into(), 200), "it says nothing of what came later");
+}
+
+/// Without numbers there is nothing to wait for, and what an answer brought is not brought again.
+#[test]
+fn a_session_without_numbers_is_not_waited_for() {
+    let mut tracker = tracker();
+    tracker.finds(true);
+    tracker.answered(answer(200, []), Purpose::Start { last: true }, at(0.0));
+    assert_eq!(shown(&tracker.came(message("t", "199", None), None, at(0.0))), ["199"]);
+    tracker.ask();
+    assert_eq!(
+        shown(&tracker.answered(answer(202, 201..=202), Purpose::Missing, at(1.0)).updates),
+        ["201!", "202!"]
+    );
+    assert_eq!(tracker.ask(), Some(vec![("t".into(), 202)]));
+}
+
+/// What waits for the session is bounded like all that waits.
+#[test]
+fn what_waits_for_the_session_is_bounded() {
+    let mut tracker = tracker();
+    tracker.came(numbered(101), None, at(0.0));
+    tracker.answered(answer(103, []), Purpose::Start { last: true }, at(1.0));
+    assert!(tracker.answered(answer(200, 104..=200), Purpose::Missing, at(2.0)).updates.is_empty());
+    assert_eq!(waiting(&tracker).0, 21);
+    for seq in 102..=200 {
+        tracker.came(numbered(seq), None, at(3.0));
+    }
+    assert_eq!((waiting(&tracker), tracker.ask()), ((0, 0), Some(vec![("t".into(), 200)])));
 }
 
 /// A retained message may be much older than the subscription: nothing between them is missing.
@@ -645,8 +793,8 @@ proptest! {
         prop_assert_eq!(waiting(&tracker), (0, 0));
     }
 
-    /// Of a session with much in it nothing is lost or doubled, whenever the gateway says where things stand, and however little
-    /// of it the gateway still has.
+    /// Of a session with much in it nothing is lost or doubled, whenever the gateway says where things stand, however little
+    /// of it the gateway still has, and however long it takes.
     #[test]
     fn a_session_is_seen_as_a_whole(
         waiting in 1..60u64,
@@ -662,7 +810,8 @@ proptest! {
             seen.push(one.ready.seq.unwrap());
         };
         for (step, what) in steps.iter().enumerate() {
-            let now = at(step as f64 / 100.0);
+            let now = at(step as f64 / 4.0);
+            take(tracker.expire(now));
             if step == start {
                 take(tracker.answered(answer(head, []), Purpose::Start { last: true }, now).updates);
             }
@@ -676,8 +825,7 @@ proptest! {
                     take(tracker.answered(answer(head, from..=head), Purpose::Missing, now).updates);
                 }
                 _ if next <= head => {
-                    let receipt = Some(Receipt { id: 1, qos: Qos::AtLeastOnce });
-                    take(tracker.came(Incoming { receipt, ..numbered(next) }, None, now));
+                    take(tracker.came(safe(next), None, now));
                     next += 1;
                 }
                 _ => {}

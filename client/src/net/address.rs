@@ -75,9 +75,9 @@ impl Address {
         list.split_whitespace().take(MOST_REFERENCES).filter_map(|text| self.reference(text)).collect()
     }
 
-    /// The host without the brackets of an address of IP version 6.
+    /// The host, bare.
     pub(crate) fn bare_host(&self) -> &str {
-        self.host.trim_start_matches('[').trim_end_matches(']')
+        bare(&self.host)
     }
 
     /// As a URL.
@@ -143,6 +143,11 @@ fn host_and_port(place: &str) -> Option<(String, Option<u16>)> {
 
 fn is_host_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_')
+}
+
+/// A host without the brackets of an address of IP version 6.
+pub(crate) fn bare(host: &str) -> &str {
+    host.trim_start_matches('[').trim_end_matches(']')
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::address::Address;
+use super::address::{Address, bare};
 use super::reconnect::Reconnect;
 use super::tls::{Tls, TlsConfigs};
 use crate::error::Error;
@@ -125,7 +125,8 @@ impl Connection {
     /// How bytes are carried never changes. A broker that refers to another one has seen our credentials, and they are shown
     /// to the other one as well. An order to `move` is a message, and where a broker has no rules for the control topics
     /// anybody may have sent it: its host gets user, password and client certificate only if
-    /// [`Connection::trust_moves_to`] names it, or if it is the one that we were told to connect to.
+    /// [`Connection::trust_moves_to`] names it, or if it is the one that we were told to connect to. Only to such a host does it
+    /// lead for good; any other is left for home once it can't be reached.
     pub fn follow_redirects(mut self, follow: bool) -> Self {
         self.follow = follow;
         self
@@ -181,10 +182,6 @@ impl Connection {
         }
         if self.address.carrier.is_secure() { self.tls.configs().map(Some) } else { Ok(None) }
     }
-}
-
-fn bare(host: &str) -> &str {
-    host.trim_start_matches('[').trim_end_matches(']')
 }
 
 impl fmt::Debug for Connection {

@@ -71,7 +71,8 @@ impl Route {
         let trusted = by == By::Broker && self.is_trusted() || trusts(&address);
         let choice = Place { address, trusted };
         self.tries = 0;
-        if permanent {
+        // Who is not trusted can't make us forget whom we were told to go to.
+        if permanent && choice.trusted {
             (self.home, self.away) = (choice, None);
         } else {
             self.away = Some(choice);
@@ -131,6 +132,22 @@ mod tests {
         assert!(route.refer("stranger", false, By::Message, trusts, &mut random) && !route.is_trusted());
         assert!(route.refer("another", true, By::Broker, trusts, &mut random) && !route.is_trusted());
         assert!(route.refer("friend", true, By::Broker, trusts, &mut random) && route.is_trusted());
+    }
+
+    /// A forged order, or a stranger, can't make a client forget its broker.
+    #[test]
+    fn a_stranger_does_not_keep_us_from_home() {
+        let (mut route, mut random) = route();
+        for by in [By::Message, By::Broker] {
+            assert!(route.refer("stranger", true, by, |_| false, &mut random));
+            assert_eq!(route.target().host, "stranger");
+        }
+        (0..MOST_TRIES).for_each(|_| route.failed());
+        assert_eq!((&*route.target().host, route.is_trusted()), ("home", true));
+        let trusts = |address: &Address| address.host == "friend";
+        assert!(route.refer("friend", true, By::Message, trusts, &mut random));
+        (0..MOST_TRIES).for_each(|_| route.failed());
+        assert_eq!(route.target().host, "friend", "whom we trust we may be sent to for good");
     }
 
     #[test]

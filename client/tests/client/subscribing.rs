@@ -212,6 +212,45 @@ async fn a_slow_program_holds_back_the_broker() {
     assert_eq!(slow.stats().overrun, 0);
 }
 
+/// The program takes nothing for longer than updates wait for others, so that the broker sends nothing, and the gateway tells
+/// of updates after those that the broker still has: none of them is jumped over.
+#[tokio::test]
+async fn what_the_broker_has_for_a_slow_program_is_not_jumped_over() {
+    const LAST: u64 = 110;
+    let mut begun = false;
+    let kept = |seq: u64| {
+        let Packet::Publish(mut publish) = message("t", seq.to_string(), Some(seq)) else { unreachable!() };
+        (publish.qos, publish.pkid) = (QoS::AtLeastOnce, seq as u16);
+        Packet::Publish(publish)
+    };
+    let broker = Scripted::start(move |packet| match packet {
+        Packet::Publish(publish) if publish.topic == format!("{PLAYED}/check/dashboard") => {
+            let check: Value = serde_json::from_slice(&publish.payload).unwrap();
+            let first = !std::mem::replace(&mut begun, true);
+            let head = if first { 100 } else { LAST };
+            let newest =
+                json!({ "topic": "t", "seq": LAST, "payload_b64": STANDARD.encode(LAST.to_string()) });
+            let updates: Vec<Value> = (!first).then_some(newest).into_iter().collect();
+            let answer = json!({ "v": 1, "id": check["id"], "heads": { "t": head }, "updates": updates });
+            let mut packets = vec![message(&format!("{PLAYED}/update/dashboard"), answer.to_string(), None)];
+            packets.extend(first.then(|| kept(101)));
+            Some(Answer::send(packets))
+        }
+        // One at a time.
+        Packet::PubAck(ack) if u64::from(ack.pkid) < LAST => {
+            Some(Answer::send(vec![kept(u64::from(ack.pkid) + 1)]))
+        }
+        other => Some(usual(other)),
+    })
+    .await;
+    let often = ConstantConfig { interval: Span::from_millis(50) }.build().unwrap();
+    let builder = Subscriber::builder(connection(&broker.url(), "dashboard")).filter("t").strategy(often);
+    let mut subscriber = builder.most_checks(20.0).hold(Duration::from_millis(200)).start().unwrap();
+    until("many checks", || subscriber.stats().answered_checks > 40).await;
+    let expected: Vec<_> = (101..=LAST).map(|seq| (seq.to_string(), Via::Passive, 0)).collect();
+    assert_eq!(take(&mut subscriber, expected.len()).await, expected);
+}
+
 /// With QoS 0 nothing holds the broker back: what does not fit is lost, and the next update says how much.
 #[tokio::test]
 async fn what_does_not_fit_is_counted() {
