@@ -28,7 +28,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How long a probe waits at most: one that is never answered must not put off the next one.
 const PROBE_PATIENCE: Duration = Duration::from_secs(1);
 /// An address that takes connections is not left alone for longer, in milliseconds: it may let clients in at any moment.
-const LONGEST_PAUSE_IF_REACHED: Millis = 1_000;
+const LONGEST_PAUSE_IF_REACHED: Millis = 300;
 /// Probes in a row that were not answered, after which nobody uses an address.
 const UNANSWERED: u32 = 3;
 /// The time between two probes of an address that is used, in milliseconds: its clients must not make us knock all the time.
