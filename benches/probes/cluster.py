@@ -139,7 +139,7 @@ class Consumer(Client):
 
     def __init__(self, ports, name="worker", topic="s"):
         super().__init__(name, ports, False)
-        self.topic, self.got, self.taken = topic, set(), 0
+        self.topic, self.got, self.taken, self.subscribed = topic, set(), 0, False
 
     def serve(self):
         self.sock.sendall(packet(0x82, b"\x00\x01" + text(f"{self.topic}/#") + b"\x01"))
@@ -147,6 +147,7 @@ class Consumer(Client):
         due, ping = time.monotonic(), time.monotonic()
         while not self.over:
             kind, body = self.receive()
+            self.subscribed |= kind == 0x90
             if kind >> 4 != 3:
                 continue
             length = int.from_bytes(body[:2], "big")
@@ -322,7 +323,8 @@ def probe(arguments, folder, processes, clients):
     publishers = [Publisher(n, [port_a, port_b] if n % 2 else [port_b, port_a]) for n in range(PUBLISHERS)]
     clients += [consumer] + publishers
     consumer.start()
-    wait_for("the consumer is there", lambda: get(admin_a, "/api/v1/queues") is not None)
+    wait_for("the consumer is there", lambda: consumer.subscribed)
+    # the other node hears of it
     time.sleep(1)
     for publisher in publishers:
         publisher.start()
