@@ -1,5 +1,7 @@
 //! Tells publishers and consumers, on retained control topics: only what changed enough, not too often, not too dear.
 
+mod topic;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -7,26 +9,26 @@ use tidegate_control::overload::Phase;
 use tidegate_control::time::{Moment, Span};
 use tidegate_plugin::Host;
 
-use crate::budget::{Budget, Urgency};
+pub(crate) use self::topic::Advice;
+use self::topic::{REPEAT, Told, Topic, Urgency};
+use crate::budget::Budget;
 use crate::class::Classes;
 use crate::config::OverloadConfig;
 use crate::message::{LoadMessage, RateMessage, json};
 
-/// What announcements may cost as a share of the messages, one in a hundred together: of rates, and of the load.
-const RATES_SHARE: f64 = 0.008;
+/// What announcements may cost as a share of the messages: of rates, and of the load. With what there is to begin with, in
+/// deliveries, that is one in a hundred together after the first minutes.
+const RATES_SHARE: f64 = 0.006;
 const LOAD_SHARE: f64 = 0.002;
-/// Smaller changes of a rate are not announced.
-const STEP: f64 = 0.05;
-/// A rate that falls by more than this is urgent.
-const URGENT: f64 = 0.2;
-/// Time between two announcements on one topic.
-const SPACING: Span = Span::from_millis(500);
+const RATES_GIFT: f64 = 40.0;
+const LOAD_GIFT: f64 = 5.0;
+/// Time between two looks at how many there are to be told.
+const COUNTING: Span = Span::from_secs(10);
+/// How many urgent announcements a small change must leave enough for.
+const SPARE: f64 = 2.0;
 /// Time between two announcements of the load, and the change that makes one worth while.
 const LOAD_SPACING: Span = Span::from_secs(1);
 const LOAD_STEP: f64 = 0.2;
-/// The share of its time to live after which an announcement is repeated, and after which that is urgent.
-const REPEAT: f64 = 0.6;
-const OVERDUE: f64 = 0.9;
 /// Milliseconds that an announcement lives at most, however dear it is to repeat.
 const LONGEST_TTL: f64 = 600_000.0;
 /// Clients that are told apart from their class.
@@ -36,74 +38,6 @@ const MAX_LEFT_OUT: usize = 200_000;
 /// Announcements to single clients in one turn.
 const CLIENTS_A_TURN: usize = 200;
 
-/// What somebody is to be told.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Advice {
-    /// Messages a second; infinity is no limit.
-    pub(crate) rate: f64,
-    pub(crate) phase: Phase,
-    /// The queue that says so.
-    pub(crate) queue: Arc<str>,
-}
-
-impl Advice {
-    /// No limit.
-    pub(crate) fn none() -> Self {
-        Self { rate: f64::INFINITY, phase: Phase::Idle, queue: "".into() }
-    }
-
-    /// Whether somebody who knows `told` need not hear of this.
-    pub(crate) fn is_near(&self, told: &Self) -> bool {
-        self.rate == told.rate || (self.rate - told.rate).abs() <= STEP * told.rate.min(f64::MAX)
-    }
-}
-
-/// What was announced on one topic.
-#[derive(Debug)]
-struct Told {
-    advice: Advice,
-    at: Moment,
-    ttl: Span,
-}
-
-/// A topic for a class or a client.
-#[derive(Debug, Default)]
-struct Topic {
-    /// What subscribers were told last.
-    told: Option<Told>,
-    /// What newcomers have been told since, because it was too dear to tell everybody.
-    kept: Option<Told>,
-    /// Nothing is retained there any more.
-    withdrawn: bool,
-}
-
-impl Topic {
-    /// What newcomers are told.
-    fn newest(&self) -> Option<&Told> {
-        self.kept.as_ref().or(self.told.as_ref())
-    }
-
-    /// Whether newcomers would be told something that is not true any more.
-    fn is_stale(&self, advice: &Advice, now: Moment) -> bool {
-        self.withdrawn || is_due(self.newest(), advice, now)
-    }
-
-    /// Whether somebody goes by something that is not true any more.
-    fn is_due(&self, advice: &Advice, now: Moment) -> bool {
-        is_due(self.told.as_ref(), advice, now) || self.is_stale(advice, now)
-    }
-
-    /// Whether anybody goes by a limit.
-    fn limits(&self) -> bool {
-        [&self.told, &self.kept].into_iter().flatten().any(|told| told.advice.rate.is_finite())
-    }
-
-    fn urgency(&self, advice: &Advice, now: Moment) -> Urgency {
-        let told = urgency(self.told.as_ref(), advice, now);
-        self.kept.as_ref().map_or(told, |kept| told.max(urgency(Some(kept), advice, now)))
-    }
-}
-
 /// What was announced, and the counts of it.
 pub(crate) struct Announcer {
     prefix: String,
@@ -112,8 +46,12 @@ pub(crate) struct Announcer {
     budget: Budget,
     /// Apart, so that what consumers are told of the load never keeps publishers from hearing of their rate.
     load_budget: Budget,
+    /// When it was last seen how many there are to be told.
+    counted: Option<Moment>,
     classes: Vec<Topic>,
     clients: HashMap<Arc<str>, Topic>,
+    /// How many of those that are told apart go by a limit.
+    clients_limited: f64,
     /// Who was left out, and counted, since clients were last told apart.
     left_out: HashSet<Arc<str>>,
     /// What consumers were told of the load, and what newcomers have been told since.
@@ -158,10 +96,12 @@ impl Announcer {
             prefix: config.prefix.clone(),
             ttl_ms: config.ttl.as_nanos() / 1_000_000,
             seq: 0,
-            budget: Budget::new(RATES_SHARE),
-            load_budget: Budget::new(LOAD_SHARE),
+            budget: Budget::new(RATES_SHARE, RATES_GIFT),
+            load_budget: Budget::new(LOAD_SHARE, LOAD_GIFT),
+            counted: None,
             classes: (0..classes.len()).map(|_| Topic::default()).collect(),
             clients: HashMap::new(),
+            clients_limited: 0.0,
             left_out: HashSet::new(),
             load: None,
             load_kept: None,
@@ -175,6 +115,25 @@ impl Announcer {
         self.load_budget.earn(messages, seconds);
     }
 
+    /// Looks from time to time how many there are to be told, so that enough is saved before it is needed.
+    pub(crate) fn count(&mut self, classes: &Classes, on: &Occasion<'_>) {
+        if self.counted.is_some_and(|at| on.now.since(at) < COUNTING) {
+            return;
+        }
+        self.counted = Some(on.now);
+        let mut everybody = 0;
+        for index in 0..classes.len() {
+            let listeners = on.host.subscribers(&self.topic(classes, index));
+            everybody += listeners;
+            // Who came since has read it.
+            if let Some(told) = &mut self.classes[index].told {
+                told.listeners = listeners as f64;
+            }
+        }
+        self.budget.save_for(everybody);
+        self.load_budget.save_for(on.host.subscribers(&self.load_topic()));
+    }
+
     /// The topic for a class.
     fn topic(&self, classes: &Classes, index: usize) -> String {
         let prefix = &self.prefix;
@@ -185,15 +144,34 @@ impl Announcer {
         }
     }
 
-    /// Tells the clients of a class, if it is time to.
-    pub(crate) fn class(&mut self, index: usize, advice: &Advice, classes: &Classes, on: &Occasion<'_>) {
+    /// Tells all classes what is new to them. Those of a class hear what is for everybody else, too, so that is told only
+    /// when nothing is owed to a class: else they would go by it.
+    pub(crate) fn classes(&mut self, advice: &[Advice], classes: &Classes, on: &Occasion<'_>) {
+        let mut all_told = true;
+        for index in (0..classes.len()).filter(|index| *index != classes.default()) {
+            all_told &= self.class(index, &advice[index], true, classes, on);
+        }
+        self.class(classes.default(), &advice[classes.default()], all_told, classes, on);
+    }
+
+    /// Tells the clients of a class, if it is time to and they may be told; says whether nothing is owed to them.
+    fn class(
+        &mut self,
+        index: usize,
+        advice: &Advice,
+        may_tell: bool,
+        classes: &Classes,
+        on: &Occasion<'_>,
+    ) -> bool {
         let mut topic = std::mem::take(&mut self.classes[index]);
         let untold = topic.newest().is_none() && advice.rate.is_infinite();
-        if !untold && topic.is_due(advice, on.now) {
+        let due = !untold && topic.is_due(advice, on.now);
+        let told = !due || {
             let name = self.topic(classes, index);
-            self.publish(&name, &mut topic, advice, on);
-        }
+            self.publish(&name, &mut topic, advice, may_tell, on)
+        };
         self.classes[index] = topic;
+        told
     }
 
     /// Whether somebody of a class goes by a limit.
@@ -229,8 +207,10 @@ impl Announcer {
             }
             left -= 1;
             let mut topic = self.clients.remove(client).unwrap_or_default();
+            self.clients_limited -= topic.limited();
             let name = format!("{}/rate/client/{client}", self.prefix);
-            self.publish(&name, &mut topic, advice, on);
+            self.publish(&name, &mut topic, advice, true, on);
+            self.clients_limited += topic.limited();
             self.clients.insert(Arc::clone(client), topic);
         }
     }
@@ -239,8 +219,9 @@ impl Announcer {
     fn take_back(&mut self, client: &Arc<str>, on: &Occasion<'_>) -> bool {
         let name = format!("{}/rate/client/{client}", self.prefix);
         let cost = on.host.subscribers(&name) as f64;
-        if self.budget.spend(cost, Urgency::Change) {
-            self.clients.remove(client);
+        if self.budget.spend(cost, 0.0) {
+            let topic = self.clients.remove(client);
+            self.clients_limited -= topic.map_or(0.0, |topic| topic.limited());
             self.send(&name, b"", cost, on);
             return true;
         }
@@ -270,10 +251,10 @@ impl Announcer {
         let phase_changed = [self.load.as_ref(), newest]
             .map(|told| told.map_or(Phase::Idle, |(told, _)| told.phase))
             != [load.phase; 2];
-        let urgency = if phase_changed { Urgency::Change } else { Urgency::None };
-        let topic = format!("{}/load", self.prefix);
+        let topic = self.load_topic();
         let cost = on.host.subscribers(&topic) as f64;
-        let pays = self.load_budget.spend(cost, urgency);
+        // Enough is left for the end of an overload.
+        let pays = self.load_budget.spend(cost, if phase_changed { 0.0 } else { cost });
         self.counts.put_off += u64::from(!pays);
         if !pays && !stale {
             return;
@@ -296,20 +277,28 @@ impl Announcer {
         }
     }
 
-    /// Publishes advice if the budget allows it; if it does not, newcomers at least are to be told what is true.
-    fn publish(&mut self, name: &str, topic: &mut Topic, advice: &Advice, on: &Occasion<'_>) {
+    /// Publishes advice if the budget allows it and says whether it did. If it does not, newcomers at least are to be told
+    /// what is true.
+    fn publish(
+        &mut self,
+        name: &str,
+        topic: &mut Topic,
+        advice: &Advice,
+        may_tell: bool,
+        on: &Occasion<'_>,
+    ) -> bool {
         let cost = on.host.subscribers(name) as f64;
-        let pays = self.budget.spend(cost, topic.urgency(advice, on.now));
+        let keep = self.keep(cost, topic.urgency(advice, on.now), advice, on.now);
+        let pays = may_tell && self.budget.spend(cost, keep);
         self.counts.put_off += u64::from(!pays);
         if !pays && !topic.is_stale(advice, on.now) {
-            return;
+            return false;
         }
-        // It must hold until there is enough in the purse to repeat it.
-        let dear = self.budget.seconds_for(cost) * 1e3 / REPEAT;
-        let ttl_ms = (self.ttl_ms as f64).max(dear.min(LONGEST_TTL)) as u64;
+        let ttl_ms = if pays { self.ttl_until_repeated(cost) } else { self.ttl_ms };
         let seq = self.next_seq(on.wall_ms);
         let message = RateMessage::new(seq, on.wall_ms, advice.phase, advice.rate, ttl_ms, &advice.queue);
-        let told = Some(Told { advice: advice.clone(), at: on.now, ttl: Span::from_millis(ttl_ms) });
+        let ttl = Span::from_millis(ttl_ms);
+        let told = Some(Told { advice: advice.clone(), at: on.now, ttl, listeners: cost });
         if pays {
             self.send(name, &json(&message), cost, on);
             *topic = Topic { told, ..Topic::default() };
@@ -317,6 +306,30 @@ impl Announcer {
             on.host.retain(name, &json(&message));
             (topic.kept, topic.withdrawn) = (told, false);
         }
+        pays
+    }
+
+    /// What is told must hold until there is enough in the purse to repeat it. What newcomers read need not: nobody promises
+    /// that they will hear of its end.
+    fn ttl_until_repeated(&self, cost: f64) -> u64 {
+        let dear = self.budget.seconds_for(cost) * 1e3 / REPEAT;
+        (self.ttl_ms as f64).max(dear.min(LONGEST_TTL)) as u64
+    }
+
+    /// What must be left after an announcement that costs so much: whoever goes by a limit is to hear of its end, and small
+    /// changes leave enough for large ones. The topic itself is not among those that are looked at here.
+    fn keep(&self, cost: f64, urgency: Urgency, advice: &Advice, now: Moment) -> f64 {
+        if urgency == Urgency::End {
+            return 0.0;
+        }
+        let others: f64 = self.classes.iter().map(|topic| topic.limited_at(now)).sum();
+        let own = if advice.rate.is_finite() { cost } else { 0.0 };
+        let spare = if urgency == Urgency::Step { SPARE * cost } else { 0.0 };
+        others + self.clients_limited + own + spare
+    }
+
+    fn load_topic(&self) -> String {
+        format!("{}/load", self.prefix)
     }
 
     fn send(&mut self, topic: &str, payload: &[u8], cost: f64, on: &Occasion<'_>) {
@@ -332,15 +345,6 @@ impl Announcer {
     }
 }
 
-/// Whether it is time to tell somebody who was told this.
-fn is_due(told: Option<&Told>, advice: &Advice, now: Moment) -> bool {
-    let Some(told) = told else { return true };
-    let age = now.since(told.at);
-    let changed = advice.phase != told.advice.phase || !advice.is_near(&told.advice);
-    let runs_out = advice.rate.is_finite() && age >= told.ttl.scale(REPEAT);
-    (changed && age >= SPACING) || runs_out
-}
-
 /// Whether it is time to tell consumers of the load, if they were told this.
 fn is_load_due(told: Option<&(LoadKey, Moment)>, load: &LoadKey, now: Moment) -> bool {
     let far = |a: f64, b: f64| (a - b).abs() > LOAD_STEP * b.abs().max(1.0);
@@ -350,18 +354,4 @@ fn is_load_due(told: Option<&(LoadKey, Moment)>, load: &LoadKey, now: Moment) ->
         || far(load.processing_rate, told.processing_rate);
     let worth = load.phase != told.phase || load.phase != Phase::Idle && changed;
     worth && now.since(*at) >= LOAD_SPACING
-}
-
-/// How much it would harm not to tell somebody who was told this.
-fn urgency(told: Option<&Told>, advice: &Advice, now: Moment) -> Urgency {
-    let before = told.map_or(f64::INFINITY, |told| told.advice.rate);
-    let ends = told.is_some_and(|told| now.since(told.at) >= told.ttl.scale(OVERDUE));
-    match (before.is_finite(), advice.rate.is_finite()) {
-        (false, true) => Urgency::Limit,
-        (true, false) => Urgency::Change,
-        _ if advice.rate < before * (1.0 - URGENT) => Urgency::Change,
-        // Without it publishers would go back to their own rates.
-        (true, true) if ends => Urgency::Change,
-        _ => Urgency::None,
-    }
 }

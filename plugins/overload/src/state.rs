@@ -139,9 +139,8 @@ impl State {
 
     fn announce(&mut self, camps: &Camps, on: &Occasion<'_>) {
         let advice = self.class_advice(camps);
-        for (index, advice) in advice.iter().enumerate() {
-            self.announcer.class(index, advice, &self.classes, on);
-        }
+        self.announcer.count(&self.classes, on);
+        self.announcer.classes(&advice, &self.classes, on);
         let clients = self.client_advice(&advice, camps);
         self.announcer.clients(&clients, on);
         self.announcer.load(self.worst_load(), on);
