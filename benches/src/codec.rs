@@ -44,6 +44,7 @@ pub mod kind {
 
 /// The mark of a PUBLISH that was sent before, in its first byte.
 pub const AGAIN: u8 = 8;
+const RETAINED: u8 = 1;
 
 /// The packet that asks whether the other side is there.
 pub const PINGREQ: [u8; 2] = [kind::PINGREQ << 4, 0];
@@ -90,6 +91,8 @@ pub struct Message<'a> {
     pub id: u16,
     /// Whether it is marked as sent before.
     pub again: bool,
+    /// Whether it had been kept for those who subscribe later.
+    pub retained: bool,
     /// The topic.
     pub topic: &'a [u8],
     /// The payload.
@@ -107,7 +110,8 @@ pub fn message<'a>(packet: &Packet<'a>, version: Version) -> Result<Message<'a>,
     if version == Version::V5 {
         (_, rest) = properties(rest)?;
     }
-    Ok(Message { qos, id, again: packet.first & AGAIN != 0, topic, payload: rest })
+    let (again, retained) = (packet.first & AGAIN != 0, packet.first & RETAINED != 0);
+    Ok(Message { qos, id, again, retained, topic, payload: rest })
 }
 
 /// An acknowledgement of any kind.

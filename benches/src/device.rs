@@ -224,7 +224,8 @@ impl Device {
         let begun = self.world.clock.now();
         self.window.limit(maximum);
         self.lasting.begin(begun);
-        if self.advice.is_some() {
+        if let Some(advice) = &mut self.advice {
+            advice.on_connect();
             let topics = follow::topics(PREFIX, &self.settings.name, &self.client);
             let filters = topics.each_ref().map(|topic| (topic.as_str(), 0));
             codec::put_subscribe(self.version, 1, &filters, &mut link.output);

@@ -7,6 +7,8 @@ use crate::clock::{Nanos, SECOND};
 
 /// How a rate grows back each second once no news came for its time to live.
 const LEAVE: f64 = 1.1;
+/// How many of its own intervals a rate holds that came with an acknowledgement, at least.
+const INTERVALS: f64 = 3.0;
 
 /// A device's view of what it may send.
 #[derive(Debug, Clone)]
@@ -22,6 +24,14 @@ struct Told {
     rate: Option<f64>,
     ttl: Nanos,
     at: Nanos,
+    /// Until when it holds.
+    until: Nanos,
+}
+
+impl Told {
+    fn new(seq: u64, rate: Option<f64>, ttl: Nanos, now: Nanos) -> Self {
+        Self { seq, rate, ttl, at: now, until: now.saturating_add(ttl) }
+    }
 }
 
 #[derive(Deserialize)]
@@ -69,14 +79,30 @@ impl Advice {
             _ => Phase::Idle,
         };
         let ttl = told.ttl_ms.map_or(Nanos::MAX, |ms| ms.saturating_mul(1_000_000));
-        self.sources[place] = Some(Told { seq: told.seq, rate: told.rate, ttl, at: now });
+        self.sources[place] = Some(Told::new(told.seq, told.rate, ttl, now));
     }
 
-    /// Takes in the property `tide-rate` of an acknowledgement; nonsense is ignored.
-    pub fn on_ack(&mut self, value: &str, now: Nanos) {
+    /// Takes in the property `tide-rate` of an acknowledgement; nonsense is ignored. One without it says that nothing has
+    /// changed, if an earlier one said something.
+    pub fn on_ack(&mut self, value: Option<&str>, now: Nanos) {
+        let Some(value) = value else {
+            if let Some(told) = &mut self.sources[3] {
+                told.until = now.saturating_add(told.ttl);
+            }
+            return;
+        };
         let rate = value.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate >= 0.0);
         if rate.is_some() || value == "null" {
-            self.sources[3] = Some(Told { seq: 0, rate, ttl: 10 * SECOND, at: now });
+            // The next one comes with the next message.
+            let intervals = rate.map_or(0.0, |rate| INTERVALS * SECOND as f64 / rate) as Nanos;
+            self.sources[3] = Some(Told::new(0, rate, intervals.max(10 * SECOND), now));
+        }
+    }
+
+    /// After a reconnect, perhaps to a broker that tells nothing, plain acknowledgements confirm nothing.
+    pub fn on_connect(&mut self) {
+        if let Some(told) = &mut self.sources[3] {
+            told.ttl = 0;
         }
     }
 
@@ -88,12 +114,14 @@ impl Advice {
     /// The rate to use when one would like to send at `own`.
     pub fn rate(&self, own: f64, now: Nanos) -> f64 {
         let told = match (self.sources[3], self.sources[..3].iter().rev().flatten().next()) {
-            // The later one is right: they speak of the same decision.
-            (Some(ack), Some(topic)) if ack.at > topic.at => Some(ack),
+            // What holds is right, and of two the later one: they speak of the same decision.
+            (Some(ack), Some(topic)) if (ack.until > now, ack.at) > (topic.until > now, topic.at) => {
+                Some(ack)
+            }
             (ack, topic) => topic.copied().or(ack),
         };
-        let Some(Told { rate: Some(rate), ttl, at, .. }) = told else { return own };
-        let stale = now.saturating_sub(at).saturating_sub(ttl) as f64 / SECOND as f64;
+        let Some(Told { rate: Some(rate), until, .. }) = told else { return own };
+        let stale = now.saturating_sub(until) as f64 / SECOND as f64;
         // A rate of 0 would never grow.
         let grown = if stale > 0.0 { rate.max(own / 100.0) * LEAVE.powf(stale) } else { rate };
         grown.min(own)
@@ -127,8 +155,28 @@ mod tests {
         assert_eq!(advice.rate(5.0, 1), 5.0);
         advice.on_message(2, b"", 1);
         assert_eq!(advice.rate(5.0, 1), 0.5);
-        advice.on_ack("0.25", 2);
+        advice.on_ack(Some("0.25"), 2);
         assert_eq!(advice.rate(5.0, 2), 0.25);
+    }
+
+    #[test]
+    fn plain_acknowledgements_confirm_what_was_said() {
+        let mut advice = Advice::new();
+        advice.on_ack(None, 0);
+        assert_eq!(advice.rate(5.0, 0), 5.0);
+        advice.on_ack(Some("0.1"), 0);
+        assert_eq!(advice.rate(5.0, 29 * SECOND), 0.1, "three of its own intervals");
+        (1..9).for_each(|turn| advice.on_ack(None, 20 * turn * SECOND));
+        assert_eq!(advice.rate(5.0, 180 * SECOND), 0.1);
+        assert!(advice.rate(5.0, 192 * SECOND) > 0.1);
+        advice.on_message(0, br#"{"seq":1,"rate":1.0,"ttl_ms":1000}"#, 193 * SECOND);
+        assert_eq!(advice.rate(5.0, 193 * SECOND), 1.0);
+        advice.on_ack(None, 194 * SECOND);
+        assert_eq!(advice.rate(5.0, 195 * SECOND), 0.1, "what still holds");
+        advice.on_connect();
+        assert_eq!(advice.rate(5.0, 196 * SECOND), 0.1);
+        advice.on_ack(None, 197 * SECOND);
+        assert!(advice.rate(5.0, 198 * SECOND) > 0.1);
     }
 
     #[test]
@@ -137,8 +185,8 @@ mod tests {
         for payload in [&b"{"[..], b"7", br#"{"rate":-1}"#, br#"{"rate":"x"}"#, &[0xFF, 0]] {
             advice.on_message(0, payload, 0);
         }
-        advice.on_ack("fast", 0);
-        advice.on_ack("-1", 0);
+        advice.on_ack(Some("fast"), 0);
+        advice.on_ack(Some("-1"), 0);
         assert_eq!(advice.rate(5.0, 0), 5.0);
     }
 

@@ -163,6 +163,9 @@ pub struct Totals {
     pub unaccepted: u64,
     /// Messages that this run did not send, that came to somebody whose filter does not match, or that could not be read.
     pub foreign: u64,
+    /// Announcements of rates that devices got, without those that were the answer to their subscription.
+    #[serde(default)]
+    pub announcements: u64,
     /// Connections that were made.
     pub connects: u64,
     /// Connection attempts that failed.

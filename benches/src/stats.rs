@@ -27,6 +27,7 @@ pub struct Counts {
     /// Deliveries beyond the first.
     pub duplicates: AtomicU64,
     pub foreign: AtomicU64,
+    pub announcements: AtomicU64,
     pub connects: AtomicU64,
     pub failed_connects: AtomicU64,
     pub disconnects: AtomicU64,

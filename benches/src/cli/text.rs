@@ -43,6 +43,13 @@ fn lines(text: &mut String, run: &Run) -> std::fmt::Result {
     }
     if let Some(withheld) = &run.withheld {
         writeln!(text, "withheld    {}", words::restraint(withheld))?;
+        let share = 100.0 * totals.announcements as f64 / totals.accepted.max(1) as f64;
+        writeln!(
+            text,
+            "advice      {} announcements, {} % of the messages",
+            totals.announcements,
+            number(share)
+        )?;
     }
     control(text, run)?;
     classes(text, run)?;

@@ -47,7 +47,7 @@ impl Measure {
 }
 
 /// All figures of a run as a whole.
-pub static MEASURES: [Measure; 40] = [
+pub static MEASURES: [Measure; 41] = [
     rate("sent", "sent", |run| Some(run.rates.sent)),
     rate("accepted", "accepted", |run| Some(run.rates.accepted)),
     rate("delivered", "delivered", |run| Some(run.rates.delivered)),
@@ -61,6 +61,10 @@ pub static MEASURES: [Measure; 40] = [
     count("withheld", "withheld as told", |run| run.withheld.map(|withheld| withheld.messages)),
     less("withheld_share", "withheld of what devices that follow want", "%", |run| {
         run.withheld.map(|withheld| 100.0 * withheld.share())
+    }),
+    less("advice_share", "announcements to devices for messages accepted", "%", |run| {
+        run.withheld?;
+        ratio(run.totals.announcements as f64, run.totals.accepted as f64).map(|share| 100.0 * share)
     }),
     more("processed", "processed", "", |run| Some(processed(run))),
     more("processed_share", "processed of what was possible", "", |run| {

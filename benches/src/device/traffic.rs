@@ -57,8 +57,8 @@ impl Device {
             match packet.kind() {
                 kind::PUBACK | kind::PUBREC | kind::PUBCOMP => {
                     let ack = codec::ack(&packet, version).map_err(io::Error::other)?;
-                    if let (Some(advice), Some(rate)) = (&mut self.advice, ack.user_property("tide-rate")) {
-                        advice.on_ack(rate, now);
+                    if let Some(advice) = &mut self.advice {
+                        advice.on_ack(ack.user_property("tide-rate"), now);
                     }
                     let answer = self.window.answer(packet.kind(), ack.id, ack.reason);
                     if let Some((turn, number)) = answer.accepted
@@ -82,6 +82,8 @@ impl Device {
                     let message = codec::message(&packet, version).map_err(io::Error::other)?;
                     let (topic, payload) = (message.topic, message.payload);
                     hear(&mut self.advice, topic, payload, now);
+                    // What was kept for it is the answer to its subscription.
+                    add(&self.world.counts.announcements, u64::from(!message.retained));
                     if let Some(advice) = &self.advice {
                         *self.world.phase.lock() = advice.phase();
                     }

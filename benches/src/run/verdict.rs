@@ -30,6 +30,7 @@ pub(super) fn totals(
         unsent: owing.unsent,
         outstanding: owing.outstanding,
         foreign: get(&counts.foreign),
+        announcements: get(&counts.announcements),
         connects: get(&counts.connects),
         failed_connects: get(&counts.failed_connects),
         disconnects: get(&counts.disconnects),
