@@ -6,8 +6,8 @@ use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use tidegate_plugin::{
-    CheckRequest, Client, Hook, Host, Plugin, Publish, Publisher, Refusal, Request, Response, Standing,
-    Subscribe, Tick, Verdict,
+    CheckRequest, Client, Hook, Host, Operated, Plugin, Publish, Publisher, Refusal, Request, Response,
+    Standing, Subscribe, Tick, Verdict,
 };
 
 /// All plugins.
@@ -38,7 +38,7 @@ pub struct Candidate {
 impl Chain {
     /// A chain of these plugins.
     pub fn new(plugins: Vec<Arc<dyn Plugin>>) -> Self {
-        let accepting = plugins.iter().filter(|plugin| plugin.hears_accepted()).cloned().collect();
+        let accepting = plugins.iter().filter(|plugin| plugin.wants().accepted).cloned().collect();
         Self { plugins, accepting }
     }
 
@@ -46,7 +46,7 @@ impl Chain {
     pub async fn connect(&self, candidate: Arc<Candidate>) -> Result<Hooks, Refusal> {
         let mut hooks = Vec::new();
         for plugin in &self.plugins {
-            let hook = if plugin.blocks_on_connect() {
+            let hook = if plugin.wants().blocking_connect {
                 let (plugin, candidate) = (Arc::clone(plugin), Arc::clone(&candidate));
                 let asked = tokio::task::spawn_blocking(move || plugin.connect(&candidate.as_client()));
                 asked.await.unwrap_or_else(|_| Err(unavailable()))?
@@ -65,12 +65,12 @@ impl Chain {
 
     /// Whether a plugin wants to hear of queues.
     pub fn ticks(&self) -> bool {
-        self.plugins.iter().any(|plugin| plugin.ticks())
+        self.plugins.iter().any(|plugin| plugin.wants().ticks)
     }
 
     /// One turn of the control loop. A plugin that panics misses this turn.
     pub fn tick(&self, tick: &Tick<'_>) {
-        for plugin in self.plugins.iter().filter(|plugin| plugin.ticks()) {
+        for plugin in self.plugins.iter().filter(|plugin| plugin.wants().ticks) {
             if catch_unwind(AssertUnwindSafe(|| plugin.on_tick(tick))).is_err() {
                 tracing::error!(plugin = plugin.name(), "a panic ended its turn of the control loop");
             }
@@ -86,17 +86,21 @@ impl Chain {
 
     /// The first plugin's answer to an operator's question.
     pub fn request(&self, request: &Request<'_>) -> Option<Response> {
-        self.plugins.iter().find_map(|plugin| plugin.on_request(request))
+        self.operated().find_map(|(_, plugin)| plugin.on_request(request))
     }
 
     /// Brings the metrics of plugins up to date.
     pub fn refresh_metrics(&self) {
-        self.plugins.iter().for_each(|plugin| plugin.refresh_metrics());
+        self.operated().for_each(|(_, plugin)| plugin.refresh_metrics());
     }
 
     /// Lets every plugin read its files again; what went wrong, by plugin.
     pub fn reload(&self) -> Vec<(&'static str, String)> {
-        self.plugins.iter().filter_map(|plugin| Some((plugin.name(), plugin.reload().err()?))).collect()
+        self.operated().filter_map(|(name, plugin)| Some((name, plugin.reload().err()?))).collect()
+    }
+
+    fn operated(&self) -> impl Iterator<Item = (&'static str, &dyn Operated)> {
+        self.plugins.iter().filter_map(|plugin| Some((plugin.name(), plugin.operated()?)))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use tidegate_plugin::{Client, Hook, Plugin, Refusal};
+use tidegate_plugin::{Client, Hook, Operated, Plugin, Refusal, Wants};
 
 use crate::hook::AccessHook;
 use crate::rules::{Rules, RulesError};
@@ -90,10 +90,16 @@ impl Plugin for Access {
         Ok(hook.map(|hook| Box::new(hook) as Box<dyn Hook>))
     }
 
-    fn blocks_on_connect(&self) -> bool {
-        self.config.users.is_some()
+    fn wants(&self) -> Wants {
+        Wants { blocking_connect: self.config.users.is_some(), ..Wants::default() }
     }
 
+    fn operated(&self) -> Option<&dyn Operated> {
+        Some(self)
+    }
+}
+
+impl Operated for Access {
     fn reload(&self) -> Result<(), String> {
         let _one_at_a_time = self.reloading.lock();
         let (users, rules) = read(&self.config).map_err(|error| error.to_string())?;

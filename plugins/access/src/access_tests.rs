@@ -113,7 +113,7 @@ fn who_may_connect() {
         let setup = Setup::new(anonymous, users, None);
         let context = format!("anonymous {anonymous}, users {}, {client:?}", users.is_some());
         assert_eq!(setup.code(&client), code, "{context}");
-        assert_eq!(setup.access.blocks_on_connect(), users.is_some());
+        assert_eq!(setup.access.wants().blocking_connect, users.is_some());
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! A hook belongs to one connection and is never asked by two threads at once, so it needs no locks for what
 //! is its own. It runs on the path of every message: it must not block, and should not allocate. What
-//! takes longer belongs into [`Plugin::connect`], with [`Plugin::blocks_on_connect`].
+//! takes longer belongs into [`Plugin::connect`], with [`Wants::blocking_connect`].
 //!
 //! # A plugin of your own
 //!
@@ -112,52 +112,59 @@ pub trait Plugin: Send + Sync + 'static {
 
     /// Decides about a client that wants to connect, and makes its hook.
     ///
-    /// Runs where blocking is allowed when [`Plugin::blocks_on_connect`] says so. Default: everybody may
+    /// Runs where blocking is allowed when [`Wants::blocking_connect`] says so. Default: everybody may
     /// connect and nothing is hooked.
     fn connect(&self, _client: &Client<'_>) -> Result<Option<Box<dyn Hook>>, Refusal> {
         Ok(None)
     }
 
-    /// Whether [`Plugin::connect`] computes long enough (over 100 microseconds) to need a thread of its
-    /// own. Default: no.
-    fn blocks_on_connect(&self) -> bool {
-        false
-    }
-
-    /// Reads its files again (SIGHUP). On an error the plugin keeps what it had. Default: nothing to do.
-    fn reload(&self) -> Result<(), String> {
-        Ok(())
+    /// What it wants of the gateway beside its hooks; always the same. Default: nothing, which costs nothing.
+    fn wants(&self) -> Wants {
+        Wants::default()
     }
 
     /// The gateway is about to serve; what it does for plugins can be asked for from now on. Default: nothing.
     fn start(&self, _host: &Weak<dyn Host>) {}
 
-    /// Whether [`Plugin::on_tick`] is to be called. Queues are measured only when a plugin says so. Default: no.
-    fn ticks(&self) -> bool {
-        false
-    }
-
-    /// One turn of the control loop, at an even pace and never two at once. Default: nothing.
+    /// One turn of the control loop, at an even pace and never two at once, with [`Wants::ticks`]. Default: nothing.
     fn on_tick(&self, _tick: &Tick<'_>) {}
 
-    /// Answers an operator's question; none when it is not this plugin's. Must not block. Default: none.
+    /// With [`Wants::accepted`]: a message is accepted: every plugin let it pass, and consumers will get it. A will counts when it is published.
+    /// `add` gives it a user property, which MQTT 5 consumers find before those of the publisher. Runs on the path of
+    /// every message, by many threads at once. Default: nothing.
+    fn on_accept(&self, _publish: &Publish<'_>, _add: &mut dyn FnMut(&str, &str)) {}
+
+    /// What operators may ask of it. Default: nothing.
+    fn operated(&self) -> Option<&dyn Operated> {
+        None
+    }
+}
+
+/// What a plugin wants of the gateway beside its hooks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Wants {
+    /// [`Plugin::connect`] computes long enough (over 100 microseconds) to need a thread of its own.
+    pub blocking_connect: bool,
+    /// [`Plugin::on_tick`] is to be called. Queues are measured only when a plugin says so.
+    pub ticks: bool,
+    /// [`Plugin::on_accept`] is to be called.
+    pub accepted: bool,
+}
+
+/// The side of a plugin that operators see.
+pub trait Operated {
+    /// Reads its files again (SIGHUP). On an error the plugin keeps what it had. Default: nothing to do.
+    fn reload(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Answers a question over HTTP; none when it is not this plugin's. Must not block. Default: none.
     fn on_request(&self, _request: &Request<'_>) -> Option<Response> {
         None
     }
 
     /// Brings its metrics up to date, before they are read. Default: nothing.
     fn refresh_metrics(&self) {}
-
-    /// Whether [`Plugin::on_accept`] is to be called; asked once, before anybody is served. Where no plugin wants it,
-    /// it costs nothing. Default: no.
-    fn hears_accepted(&self) -> bool {
-        false
-    }
-
-    /// A message is accepted: every plugin let it pass, and consumers will get it. A will counts when it is published.
-    /// `add` gives it a user property, which MQTT 5 consumers find before those of the publisher. Runs on the path of
-    /// every message, by many threads at once. Default: nothing.
-    fn on_accept(&self, _publish: &Publish<'_>, _add: &mut dyn FnMut(&str, &str)) {}
 }
 
 /// What a plugin keeps for one connection. Every method has a default that lets everything pass.

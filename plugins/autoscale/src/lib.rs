@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use tidegate_control::Invalid;
 pub use tidegate_control::autoscale::Coupling;
 use tidegate_control::time::Span;
-use tidegate_plugin::{Plugin, QueueControl, Request, Response, Tick};
+use tidegate_plugin::{Operated, Plugin, QueueControl, Request, Response, Tick, Wants};
 
 use book::Book;
 
@@ -81,8 +81,8 @@ impl Plugin for Autoscale {
         "autoscale"
     }
 
-    fn ticks(&self) -> bool {
-        true
+    fn wants(&self) -> Wants {
+        Wants { ticks: true, ..Wants::default() }
     }
 
     fn on_tick(&self, tick: &Tick<'_>) {
@@ -91,6 +91,12 @@ impl Plugin for Autoscale {
         self.tell_saturation(&book);
     }
 
+    fn operated(&self) -> Option<&dyn Operated> {
+        Some(self)
+    }
+}
+
+impl Operated for Autoscale {
     fn on_request(&self, request: &Request<'_>) -> Option<Response> {
         answer::answer(self, request)
     }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tidegate_control::flow::Reading;
 use tidegate_control::time::{Moment, Span};
 use tidegate_plugin::{
-    ControlState, Delays, Host, Phase, Plugin, Publisher, QueueControl, QueueReport, Request, Tick,
+    ControlState, Delays, Host, Operated, Phase, Plugin, Publisher, QueueControl, QueueReport, Request, Tick,
 };
 
 use crate::{Autoscale, AutoscaleConfig, Coupling};

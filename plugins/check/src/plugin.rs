@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use tidegate_control::time::{Moment, Span};
-use tidegate_plugin::{CheckRequest, Client, Hook, Host, Plugin, Publish, Refusal, Subscribe, Verdict};
+use tidegate_plugin::{
+    CheckRequest, Client, Hook, Host, Operated, Plugin, Publish, Refusal, Subscribe, Verdict, Wants,
+};
 
 use crate::config::{CheckConfig, ConfigError};
 use crate::counts::{Counts, count};
@@ -102,8 +104,8 @@ impl Plugin for CheckPlugin {
         }
     }
 
-    fn hears_accepted(&self) -> bool {
-        true
+    fn wants(&self) -> Wants {
+        Wants { accepted: true, ..Wants::default() }
     }
 
     fn on_accept(&self, publish: &Publish<'_>, add: &mut dyn FnMut(&str, &str)) {
@@ -112,6 +114,12 @@ impl Plugin for CheckPlugin {
         }
     }
 
+    fn operated(&self) -> Option<&dyn Operated> {
+        Some(self)
+    }
+}
+
+impl Operated for CheckPlugin {
     fn refresh_metrics(&self) {
         self.desk.counts.publish(self.desk.history.topics(), self.desk.history.bytes());
     }

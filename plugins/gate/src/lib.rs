@@ -19,7 +19,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tidegate_control::Invalid;
-use tidegate_plugin::{Client, Hook, Host, Plugin, Refusal};
+use tidegate_plugin::{Client, Hook, Host, Operated, Plugin, Refusal};
 
 pub use counts::{Counts, Snapshot};
 use hook::GateHook;
@@ -127,6 +127,12 @@ impl Plugin for Gate {
         Counts::describe();
     }
 
+    fn operated(&self) -> Option<&dyn Operated> {
+        Some(self)
+    }
+}
+
+impl Operated for Gate {
     fn refresh_metrics(&self) {
         self.counts.publish();
     }

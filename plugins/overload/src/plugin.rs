@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use tidegate_plugin::{
-    Client, ControlState, Hook, Host, Plugin, QueueControl, Refusal, Request, Response, Tick,
+    Client, ControlState, Hook, Host, Operated, Plugin, QueueControl, Refusal, Request, Response, Tick, Wants,
 };
 
 use crate::answer;
@@ -76,14 +76,20 @@ impl Plugin for Overload {
         measures::describe();
     }
 
-    fn ticks(&self) -> bool {
-        true
+    fn wants(&self) -> Wants {
+        Wants { ticks: true, ..Wants::default() }
     }
 
     fn on_tick(&self, tick: &Tick<'_>) {
         self.state.lock().turn(tick);
     }
 
+    fn operated(&self) -> Option<&dyn Operated> {
+        Some(self)
+    }
+}
+
+impl Operated for Overload {
     fn on_request(&self, request: &Request<'_>) -> Option<Response> {
         match (request.method, request.path) {
             ("GET", "queues") => Some(answer::queues(&mut self.state.lock())),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use tidegate_control::flow::Reading;
 use tidegate_control::time::{Moment, Span};
-use tidegate_plugin::{Delays, Plugin, Publisher, QueueReport};
+use tidegate_plugin::{Delays, Operated, Publisher, QueueReport};
 
 use super::world::World;
 use crate::OverloadConfig;

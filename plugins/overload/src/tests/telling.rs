@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use tidegate_plugin::Plugin;
+use tidegate_plugin::Operated;
 
 use super::world::World;
 use crate::{ClassConfig, OverloadConfig};

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tidegate_control::flow::Flow;
 use tidegate_control::time::{Moment, Span};
 use tidegate_plugin::{
-    Client, Delays, Hook, Host, Moment as At, Plugin, Publisher, QueueReport, Request, Tick,
+    Client, Delays, Hook, Host, Moment as At, Operated, Plugin, Publisher, QueueReport, Request, Tick,
 };
 
 use crate::{Overload, OverloadConfig};
