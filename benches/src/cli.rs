@@ -262,6 +262,7 @@ async fn run_study(arguments: &StudyArgs) -> anyhow::Result<()> {
         bail!("--only {name}: it must be one of {}", known.join(", "));
     }
     variants.retain(|(name, _)| arguments.only.is_empty() || arguments.only.contains(name));
+    leave_out_comparisons(&mut variants);
     if let Some(seed) = arguments.seed {
         variants.iter_mut().for_each(|(_, loaded)| loaded.scenario.seed = seed);
     }
@@ -271,6 +272,20 @@ async fn run_study(arguments: &StudyArgs) -> anyhow::Result<()> {
     warn_of_debug_build(&program);
     let outcome = compare::study(&variants, &with, arguments.repeat, &mut say).await?;
     write_up(&outcome, outputs, text::study)
+}
+
+/// What is not run can't be compared with.
+fn leave_out_comparisons(variants: &mut [(String, Loaded)]) {
+    let names: Vec<String> = variants.iter().map(|(name, _)| name.clone()).collect();
+    for (name, loaded) in variants {
+        loaded.scenario.against.retain(|other, _| {
+            let runs = names.contains(other);
+            if !runs {
+                say(&format!("{name} is not held against {other}, which is not run"));
+            }
+            runs
+        });
+    }
 }
 
 /// Says something to those who watch; a study that nobody watches is still worth finishing.

@@ -311,6 +311,7 @@ const STUDY: &str = r#"
     [variant.slow]
     about = "The consumer takes its time."
     consumers = [{ instances = 1, filter = "small/#", qos = 1, rate = 100.0 }]
+    against = { base = { queue_wait_p99 = [1.0, 1e9] } }
     expect = { processed_share = [0.5, 1.5], mean_instances = [0.9, 1.1], "class.device.accepted" = [1, 1e9], lost = [0, 0] }
     [variant.never]
     about = "Not part of the study."
@@ -347,6 +348,8 @@ fn a_study_puts_the_variants_of_a_scenario_side_by_side() {
     let output = bench(&["study", &wanting, "--only", "slow"]);
     let error = text(&output.stderr);
     assert!(!output.status.success() && error.contains("mean_instances is"), "{error}");
+    assert!(error.contains("slow is not held against base, which is not run"), "{error}");
+    assert!(!error.contains("queue_wait_p99 of slow"), "{error}");
     let output = bench(&["study", &scenario, "--only", "never"]);
     assert!(text(&output.stderr).contains("one of base, slow"), "{}", text(&output.stderr));
 }

@@ -12,9 +12,9 @@ use super::upstreams::Connected;
 use super::{Proxy, connect};
 use crate::broker::clock::moment;
 use crate::broker::connection::handshake::{
-    Refused, answer_bad_connect, ask_about_will, fresh_client_id, last_words, read_connect,
+    Refused, answer_bad_connect, ask_about_will, ask_plugins, candidate, last_words, read_connect,
 };
-use crate::chain::{Candidate, Hooks};
+use crate::chain::Hooks;
 use crate::listen::Stream;
 use crate::wire::{Connack, Connect, Encoder, ReasonCode, Version};
 
@@ -90,27 +90,9 @@ async fn admit(
     if proxy.draining() {
         return Err(Refused::new(ReasonCode::SERVER_UNAVAILABLE, "the server is shutting down"));
     }
-    if connect.client_id.len() > proxy.settings.session.max_client_id {
-        let text =
-            format!("the client identifier is longer than {} bytes", proxy.settings.session.max_client_id);
-        return Err(Refused::new(ReasonCode::CLIENT_IDENTIFIER_NOT_VALID, text));
-    }
-    let nameless = connect.client_id.is_empty();
-    let client_id: Arc<str> =
-        if nameless { fresh_client_id().into() } else { connect.client_id.as_str().into() };
-    let user: Option<Arc<str>> = connect.user.as_deref().or(certificate.as_deref()).map(Arc::from);
-    let level = if connect.version == Version::V5 { 5 } else { 4 };
-    let publisher = Arc::new(Publisher::new(Arc::clone(&client_id), user, connect.keep_alive, level));
-    let candidate = Candidate {
-        id: Arc::clone(&client_id),
-        user: connect.user.clone(),
-        password: connect.password.clone(),
-        peer,
-        certificate,
-        publisher: Arc::clone(&publisher),
-    };
-    let asked = proxy.chain.connect(Arc::new(candidate)).await;
-    let mut hooks = asked.map_err(|refusal| Refused::new(ReasonCode(refusal.code), refusal.reason))?;
+    let candidate = candidate(connect, (peer, certificate), connect.keep_alive, &proxy.settings.session)?;
+    let (client_id, publisher) = (Arc::clone(&candidate.id), Arc::clone(&candidate.publisher));
+    let mut hooks = ask_plugins(&proxy.chain, candidate).await?;
     let mut without_will = false;
     if let Some(will) = &connect.will {
         if proxy.control.owns(&will.topic) {
@@ -120,7 +102,7 @@ async fn admit(
         proxy.stats.discarded.add(without_will.into());
     }
     // A client of MQTT 3.1.1 never learns its identifier: there the upstream's choice is as good as ours.
-    let assigned = nameless && connect.version == Version::V5;
+    let assigned = connect.client_id.is_empty() && connect.version == Version::V5;
     Ok(Admitted { hooks, without_will, client_id, assigned, publisher })
 }
 

@@ -18,7 +18,8 @@ use crate::broker::clock::moment;
 use crate::broker::lifecycle::Owner;
 use crate::broker::stats::Stats;
 use crate::broker::window::Window;
-use crate::chain::{Candidate, Hooks};
+use crate::chain::{Candidate, Chain, Hooks};
+use crate::config::SessionSettings;
 use crate::listen::Stream;
 use crate::wire::{Connack, Connect, Encoder, Packet, ReasonCode, Version, Will, WireError, decode, frame};
 
@@ -91,7 +92,6 @@ struct Admitted {
     will: bool,
     client_id: Arc<str>,
     assigned: bool,
-    user: Option<Arc<str>>,
     publisher: Arc<Publisher>,
 }
 
@@ -180,27 +180,10 @@ async fn admit(
         let text = "an empty client identifier needs a clean session";
         return Err(Refused::new(ReasonCode::CLIENT_IDENTIFIER_NOT_VALID, text));
     }
-    if connect.client_id.len() > broker.settings.session.max_client_id {
-        let text =
-            format!("the client identifier is longer than {} bytes", broker.settings.session.max_client_id);
-        return Err(Refused::new(ReasonCode::CLIENT_IDENTIFIER_NOT_VALID, text));
-    }
-    let client_id: Arc<str> =
-        if assigned { fresh_client_id().into() } else { connect.client_id.as_str().into() };
-    let user: Option<Arc<str>> = connect.user.as_deref().or(certificate.as_deref()).map(Arc::from);
     let keep_alive = keep_alive(broker, connect).0;
-    let level = if connect.version == Version::V5 { 5 } else { 4 };
-    let publisher = Arc::new(Publisher::new(Arc::clone(&client_id), user.clone(), keep_alive, level));
-    let candidate = Candidate {
-        id: Arc::clone(&client_id),
-        user: connect.user.clone(),
-        password: connect.password.clone(),
-        peer,
-        certificate,
-        publisher: Arc::clone(&publisher),
-    };
-    let asked = broker.chain.connect(Arc::new(candidate)).await;
-    let mut hooks = asked.map_err(|refusal| Refused::new(ReasonCode(refusal.code), refusal.reason))?;
+    let candidate = candidate(connect, (peer, certificate), keep_alive, &broker.settings.session)?;
+    let (client_id, publisher) = (Arc::clone(&candidate.id), Arc::clone(&candidate.publisher));
+    let mut hooks = ask_plugins(&broker.chain, candidate).await?;
     let will = match &connect.will {
         Some(will) => ask_about_will(&mut hooks, will, moment(broker.clock.now()))?,
         None => false,
@@ -208,7 +191,35 @@ async fn admit(
     if connect.will.is_some() && !will {
         broker.stats.discarded.add(1);
     }
-    Ok(Admitted { hooks, will, client_id, assigned, user, publisher })
+    Ok(Admitted { hooks, will, client_id, assigned, publisher })
+}
+
+/// What plugins see of a client, under its identifier or a fresh one.
+pub(crate) fn candidate(
+    connect: &Connect,
+    (peer, certificate): (SocketAddr, Option<String>),
+    keep_alive: u16,
+    settings: &SessionSettings,
+) -> Result<Candidate, Refused> {
+    let id: Arc<str> = match connect.client_id.len() {
+        0 => fresh_client_id().into(),
+        length if length <= settings.max_client_id => connect.client_id.as_str().into(),
+        _ => {
+            let text = format!("the client identifier is longer than {} bytes", settings.max_client_id);
+            return Err(Refused::new(ReasonCode::CLIENT_IDENTIFIER_NOT_VALID, text));
+        }
+    };
+    let user = connect.user.as_deref().or(certificate.as_deref()).map(Arc::from);
+    let level = if connect.version == Version::V5 { 5 } else { 4 };
+    let publisher = Arc::new(Publisher::new(Arc::clone(&id), user, keep_alive, level));
+    let (user, password) = (connect.user.clone(), connect.password.clone());
+    Ok(Candidate { id, user, password, peer, certificate, publisher })
+}
+
+/// Asks the plugins whether a client may connect.
+pub(crate) async fn ask_plugins(chain: &Chain, candidate: Candidate) -> Result<Hooks, Refused> {
+    let asked = chain.connect(Arc::new(candidate)).await;
+    asked.map_err(|refusal| Refused::new(ReasonCode(refusal.code), refusal.reason))
 }
 
 /// Whether the will is to be published when the time comes.
@@ -249,7 +260,8 @@ fn establish(
     let expiry = connect.session_expiry.min(settings.max_expiry);
     let clean_start = connect.clean_start;
     let will = connect.will.filter(|_| admitted.will).map(Box::new);
-    let owner = Owner { clean_start, expiry, user: admitted.user, will, publisher: admitted.publisher };
+    let user = admitted.publisher.user.clone();
+    let owner = Owner { clean_start, expiry, user, will, publisher: admitted.publisher };
     let fence = broker.spine.fence();
     let attached = broker.attach(&admitted.client_id, owner);
     let mut output = Vec::with_capacity(128);
@@ -329,7 +341,7 @@ fn resume(broker: &Broker, session: &crate::broker::session::Session, window: &W
 }
 
 /// An identifier that nobody can guess: 128 bits from the standard library's random hash keys.
-pub(crate) fn fresh_client_id() -> String {
+fn fresh_client_id() -> String {
     let random = || RandomState::new().build_hasher().finish();
     format!("tide-{:016x}{:016x}", random(), random())
 }
