@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::compare::{MEASURES, value};
 use crate::record::{BrokerResult, Comparison, Run, ScenarioComparison, Summary};
-use crate::report::{grid, words};
+use crate::report::{finding, grid, words};
 
 /// One run.
 pub(super) fn run(run: &Run) -> String {
@@ -74,7 +74,7 @@ fn lines(text: &mut String, run: &Run) -> std::fmt::Result {
     )?;
     writeln!(text, "afterwards  delivered {}", words::drain(run))?;
     if !run.farewells.is_empty() {
-        let reasons: Vec<String> = run.farewells.iter().map(words::reason).collect();
+        let reasons: Vec<String> = run.farewells.iter().map(finding::reason).collect();
         writeln!(text, "ended       by the broker: {}", reasons.join(", "))?;
     }
     if let Some(used) = &run.broker_use {
@@ -231,7 +231,7 @@ fn row<'a>(broker: &BrokerResult, names: impl Iterator<Item = &'a str>) -> Vec<S
 
 /// What became of them and what held the figures back, so that no figure looks better than it is.
 fn messages(runs: &[Run]) -> String {
-    let finding = words::finding(runs);
+    let finding = finding::finding(runs);
     let limits = finding.limits.map(|limits| format!(", {limits}")).unwrap_or_default();
     format!("{}{limits}", finding.short)
 }

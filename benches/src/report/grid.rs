@@ -1,6 +1,6 @@
 //! The table of a study as words: a row for each measure, a column for each variant.
 
-use super::words;
+use super::{finding, words};
 use crate::compare::{Measure, measures_of};
 use crate::record::{BrokerResult, ScenarioComparison};
 
@@ -12,7 +12,7 @@ pub fn rows(part: &ScenarioComparison) -> Vec<Vec<String>> {
     let mut rows = vec![
         with("", &|result| result.broker.label()),
         with("messages", &|result| {
-            let finding = words::finding(&result.runs);
+            let finding = finding::finding(&result.runs);
             finding.limits.map_or(finding.short.clone(), |limits| format!("{}, {limits}", finding.short))
         }),
     ];

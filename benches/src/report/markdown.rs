@@ -2,7 +2,7 @@
 
 use tidegate::sim::plot::svg::put;
 
-use super::{grid, single, words};
+use super::{finding, grid, single, words};
 use crate::compare::{MEASURES, Measure};
 use crate::record::{BrokerResult, Comparison, Machine, Run, ScenarioComparison};
 
@@ -29,7 +29,7 @@ pub fn run_markdown(run: &Run) -> String {
         plain(&run.broker.name),
         plain(&run.broker.version)
     );
-    let finding = words::finding(std::slice::from_ref(run));
+    let finding = finding::finding(std::slice::from_ref(run));
     put(&mut out, format_args!("{}\n\n{}\n\n", plain(&run.about), plain(&finding.long)));
     warn(&mut out, std::iter::once(run), "");
     out.push_str("| | |\n|---|---|\n");
@@ -155,7 +155,7 @@ fn row(out: &mut String, result: &BrokerResult, columns: &[&Measure]) {
         }
         out.push_str(" |");
     }
-    let finding = words::finding(&result.runs);
+    let finding = finding::finding(&result.runs);
     let words = plain(finding.long.trim_end_matches('.'));
     let words = if finding.good { words } else { format!("**{words}**") };
     let limits = finding.limits.map(|limits| format!("; **{}**", plain(&limits))).unwrap_or_default();

@@ -3,6 +3,7 @@
 //! A page needs no script and nothing from elsewhere. Everything that comes from a result is escaped.
 
 mod chart;
+pub(crate) mod finding;
 pub(crate) mod grid;
 mod markdown;
 mod page;

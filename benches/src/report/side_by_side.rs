@@ -4,7 +4,7 @@ use tidegate::sim::plot::svg::{escape, put};
 
 use super::chart::{self, Across, Bar, Plot, Series};
 use super::page::{self, Warning};
-use super::words;
+use super::{finding, words};
 use crate::compare::{Measure, measures_of};
 use crate::record::{Broker, BrokerResult, Comparison, Interval, Run, ScenarioComparison, Summary};
 
@@ -121,7 +121,7 @@ fn in_short(result: &BrokerResult) -> String {
             .get(name)
             .map_or_else(|| "–".to_owned(), |summary| words::quantity(summary.median, unit))
     };
-    let finding = words::finding(&result.runs);
+    let finding = finding::finding(&result.runs);
     format!(
         "<span class=\"cell\"><b>{}</b><span>p99 {}</span>{}{}</span>",
         median("delivered", "/s"),
@@ -146,7 +146,7 @@ fn backlog(result: &BrokerResult) -> String {
 }
 
 /// What became of the messages, and what held the figures back.
-fn verdict(finding: &words::Finding) -> String {
+fn verdict(finding: &finding::Finding) -> String {
     let class = if finding.good { "good" } else { "bad" };
     let mut out = format!("<span class=\"{class}\">{}</span>", escape(&finding.short));
     if let Some(limits) = &finding.limits {
@@ -159,7 +159,7 @@ fn scenario(part: &ScenarioComparison, order: &[&Broker]) -> String {
     let mut out = format!("<section>\n<h2>{}</h2>\n<p>{}</p>\n", escape(&part.scenario), escape(&part.about));
     out.push_str("<ul class=\"findings\">\n");
     for result in &part.brokers {
-        let finding = words::finding(&result.runs);
+        let finding = finding::finding(&result.runs);
         let class = if finding.good { "good" } else { "bad" };
         put(
             &mut out,
@@ -209,7 +209,7 @@ fn figures(part: &ScenarioComparison) -> String {
     }
     out.push_str("</tr></thead>\n<tbody>\n<tr><th scope=\"row\">Messages</th>");
     for result in &part.brokers {
-        let verdict = verdict(&words::finding(&result.runs));
+        let verdict = verdict(&finding::finding(&result.runs));
         let name = escape(&result.broker.label());
         put(&mut out, format_args!("<td data-of=\"{name}\"><span class=\"cell\">{verdict}</span></td>"));
     }
@@ -228,7 +228,7 @@ fn figures(part: &ScenarioComparison) -> String {
         let (name, about) = (escape(&words::capital(&reference.name)), escape(&reference.about));
         put(&mut out, format_args!("<p class=\"remark\">{name}: {about}</p>\n"));
     }
-    if part.brokers.iter().any(|result| words::withheld(&result.runs).is_some()) {
+    if part.brokers.iter().any(|result| finding::withheld(&result.runs).is_some()) {
         out.push_str("<p class=\"remark\">What devices were told not to send has no latency: beside the latency of devices that follow stands what was withheld.</p>\n");
     }
     if part.brokers.iter().any(|result| result.runs.iter().any(|run| run.totals.lost > 0)) {
@@ -264,8 +264,8 @@ fn figures_row(out: &mut String, measure: &Measure, part: &ScenarioComparison, f
             }
             Some(summary) => {
                 let first = first.filter(|_| index > 0);
-                let ground = words::Ground::of(&result.runs, &part.brokers[0].runs);
-                let comparison = words::comparison(measure, summary, first, ground);
+                let ground = finding::Ground::of(&result.runs, &part.brokers[0].runs);
+                let comparison = finding::comparison(measure, summary, first, ground);
                 let known = words::known(measure, &result.runs);
                 let reference = words::reference(part, &result.broker, measure);
                 let remarks = known.into_iter().chain(reference).chain(comparison);
@@ -333,7 +333,7 @@ fn delivered_bars(part: &ScenarioComparison, order: &[&Broker]) -> String {
             (1.., Some(ratio)) => format!(" ({}×)", words::figure(ratio)),
             _ => String::new(),
         };
-        let finding = words::finding(&result.runs);
+        let finding = finding::finding(&result.runs);
         let flaw = if finding.good { String::new() } else { format!(", {}", finding.short) };
         Bar {
             name: result.broker.label(),
@@ -376,7 +376,7 @@ fn each_run(part: &ScenarioComparison) -> String {
     );
     for result in &part.brokers {
         for run in &result.runs {
-            let finding = words::finding(std::slice::from_ref(run));
+            let finding = finding::finding(std::slice::from_ref(run));
             put(
                 &mut out,
                 format_args!(

@@ -4,7 +4,7 @@ use tidegate::sim::plot::svg::{escape, put};
 
 use super::chart::{Across, Plot, Series};
 use super::side_by_side::{distribution, per_second, percentiles, timeline};
-use super::{page, words};
+use super::{finding, page, words};
 use crate::compare::{value, waiting_at_end};
 use crate::record::{ClassTotals, Interval, Run, Use};
 
@@ -41,7 +41,7 @@ pub fn run_html(run: &Run) -> String {
     body.push_str("</header>\n");
     let named = || std::iter::once((run.broker.name.clone(), run));
     body.push_str(&page::warnings(&page::warnings_of(named())));
-    let finding = words::finding(std::slice::from_ref(run));
+    let finding = finding::finding(std::slice::from_ref(run));
     let class = if finding.good { "good" } else { "bad" };
     put(
         &mut body,
@@ -113,7 +113,7 @@ pub(super) fn rows(run: &Run) -> Vec<(&'static str, String)> {
     );
     rows.push(("Connections", connections));
     if !run.farewells.is_empty() {
-        let reasons = run.farewells.iter().map(words::reason).collect::<Vec<_>>();
+        let reasons = run.farewells.iter().map(finding::reason).collect::<Vec<_>>();
         rows.push(("Connections ended by the broker", reasons.join(", ")));
     }
     rows.push(("Broker used", run.broker_use.as_ref().map_or_else(|| "not known".to_owned(), used)));
