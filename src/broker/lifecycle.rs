@@ -156,7 +156,9 @@ impl Broker {
             due.push(key);
         };
         match &state.will {
-            Some(kept) if kept.will.delay > 0 => later(kept.will.delay.min(state.expiry), Action::PublishWill),
+            Some(kept) if kept.will.delay > 0 => {
+                later(kept.will.delay.min(state.expiry), Action::PublishWill)
+            }
             Some(_) => self.publish_will_of(session, &mut state),
             None => {}
         }

@@ -84,7 +84,16 @@ impl Broker {
 
 /// A message of a plugin.
 fn parts<'a>(topic: &'a str, payload: &'a [u8], retain: bool) -> Parts<'a> {
-    Parts { topic, properties: b"", payload, qos: QoS::AtMostOnce, retain, urgent: false, ordinal: 0, expires: 0 }
+    Parts {
+        topic,
+        properties: b"",
+        payload,
+        qos: QoS::AtMostOnce,
+        retain,
+        urgent: false,
+        ordinal: 0,
+        expires: 0,
+    }
 }
 
 impl Host for Broker {
