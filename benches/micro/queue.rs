@@ -75,6 +75,7 @@ fn entry(qos: QoS) -> Entry {
         payload: &[b'7'; 64],
         qos,
         retain: false,
+        urgent: false,
         ordinal: 1,
         expires: 0,
     };

@@ -338,6 +338,7 @@ mod tests {
                 payload: b"",
                 qos: QoS::AtMostOnce,
                 retain: false,
+                urgent: false,
                 ordinal: 1,
                 expires: 0,
             };

@@ -242,6 +242,7 @@ mod tests {
             payload: b"x",
             qos: QoS::AtLeastOnce,
             retain: false,
+            urgent: false,
             ordinal: 1,
             expires: 0,
         };

@@ -154,6 +154,7 @@ mod tests {
             payload: b"",
             qos: QoS::AtLeastOnce,
             retain: false,
+            urgent: false,
             ordinal: 0,
             expires: 0,
         };

@@ -13,11 +13,11 @@ use super::group::Group;
 use super::inflight::Stage;
 use super::message::Parts;
 use super::queue::Entry;
-use super::session::{Session, State};
+use super::session::{KeptWill, Session, State};
 use super::timers::Action;
 use super::tree::Target;
 use crate::hold::Gate;
-use crate::wire::{QoS, Will, user_property};
+use crate::wire::{QoS, user_property};
 
 /// A session that a connection owns now.
 pub(super) struct Attached {
@@ -35,7 +35,7 @@ pub(super) struct Owner {
     pub(super) clean_start: bool,
     pub(super) expiry: u32,
     pub(super) user: Option<Arc<str>>,
-    pub(super) will: Option<Box<Will>>,
+    pub(super) will: Option<Box<KeptWill>>,
     pub(super) publisher: Arc<Publisher>,
 }
 
@@ -111,7 +111,7 @@ impl Broker {
         let will = state.will.take();
         if state.connected {
             // the old connection ends here; its will is published unless it asked for a delay
-            if let Some(will) = will.filter(|will| will.delay == 0) {
+            if let Some(will) = will.filter(|kept| kept.will.delay == 0) {
                 self.publish_will(session, &will);
             }
             self.give_back_shared(session, state);
@@ -156,7 +156,9 @@ impl Broker {
             due.push(key);
         };
         match &state.will {
-            Some(will) if will.delay > 0 => later(will.delay.min(state.expiry), Action::PublishWill),
+            Some(kept) if kept.will.delay > 0 => {
+                later(kept.will.delay.min(state.expiry), Action::PublishWill)
+            }
             Some(_) => self.publish_will_of(session, &mut state),
             None => {}
         }
@@ -235,7 +237,7 @@ impl Broker {
         }
     }
 
-    fn publish_will(&self, session: &Arc<Session>, will: &Will) {
+    fn publish_will(&self, session: &Arc<Session>, KeptWill { will, urgent }: &KeptWill) {
         let now = self.clock.now();
         let accepted = plugin::Publish {
             topic: &will.topic,
@@ -254,6 +256,7 @@ impl Broker {
             payload: &will.payload,
             qos: will.qos,
             retain: will.retain,
+            urgent: *urgent,
             ordinal: 0,
             expires: expiry_moment(now, will.message_expiry),
         };
@@ -324,6 +327,7 @@ mod tests {
     use super::*;
     use crate::chain::Chain;
     use crate::config::Settings;
+    use crate::wire::Will;
 
     fn owner(clean_start: bool) -> Owner {
         let will = Will {
@@ -336,7 +340,8 @@ mod tests {
             properties: Default::default(),
         };
         let publisher = Arc::new(Publisher::new("c".into(), None, 60, 5));
-        Owner { clean_start, expiry: 1_000_000, user: None, will: Some(Box::new(will)), publisher }
+        let will = Some(Box::new(KeptWill { will, urgent: false }));
+        Owner { clean_start, expiry: 1_000_000, user: None, will, publisher }
     }
 
     /// However often a client comes and goes, only its last absence is remembered.

@@ -84,7 +84,16 @@ impl Broker {
 
 /// A message of a plugin.
 fn parts<'a>(topic: &'a str, payload: &'a [u8], retain: bool) -> Parts<'a> {
-    Parts { topic, properties: b"", payload, qos: QoS::AtMostOnce, retain, ordinal: 0, expires: 0 }
+    Parts {
+        topic,
+        properties: b"",
+        payload,
+        qos: QoS::AtMostOnce,
+        retain,
+        urgent: false,
+        ordinal: 0,
+        expires: 0,
+    }
 }
 
 impl Host for Broker {
@@ -104,9 +113,7 @@ impl Host for Broker {
         if let Some(data) = correlation {
             correlation_data(&mut properties, data);
         }
-        let (properties, qos) = (&*properties, QoS::AtMostOnce);
-        let parts = Parts { topic, properties, payload, qos, retain: false, ordinal: 0, expires: 0 };
-        self.publish_own(0, parts);
+        self.publish_own(0, Parts { properties: &properties, ..parts(topic, payload, false) });
         true
     }
 

@@ -18,6 +18,8 @@ pub struct Message {
     pub qos: QoS,
     /// Whether it was published to be retained.
     pub retain: bool,
+    /// Whether it overtakes others in queues; the same for all of one publisher on one topic.
+    pub urgent: bool,
     /// The session that published it; 0 is the broker itself.
     pub publisher: u64,
     /// When it was accepted, in the order of subscriptions (see `Broker::next_ordinal`).
@@ -39,6 +41,8 @@ pub struct Parts<'a> {
     pub qos: QoS,
     /// Retain flag.
     pub retain: bool,
+    /// Whether it overtakes others in queues.
+    pub urgent: bool,
     /// Moment of acceptance.
     pub ordinal: u64,
     /// Expiry moment; 0 is never.
@@ -59,6 +63,7 @@ impl Message {
             properties_len: parts.properties.len() as u32,
             qos: parts.qos,
             retain: parts.retain,
+            urgent: parts.urgent,
             publisher,
             ordinal: parts.ordinal,
             expires: parts.expires,
@@ -109,6 +114,7 @@ const ENTRY_COST: usize = 64;
 
 const RETAIN: u8 = 1;
 const QOS_SHIFT: u8 = 1;
+const URGENT: u8 = 8;
 
 /// Writes a batch: consecutive messages of one publisher that cross the spine as one payload.
 ///
@@ -134,7 +140,9 @@ impl BatchWriter {
     /// Adds a message; `properties` appends the encoded properties that travel with it.
     pub fn push(&mut self, parts: &Parts<'_>, properties: impl FnOnce(&mut Vec<u8>)) {
         let start = self.bytes.len();
-        let flags = (u8::from(parts.retain) * RETAIN) | ((parts.qos as u8) << QOS_SHIFT);
+        let flags = (u8::from(parts.retain) * RETAIN)
+            | ((parts.qos as u8) << QOS_SHIFT)
+            | (u8::from(parts.urgent) * URGENT);
         let out = &mut self.bytes;
         out.reserve(FRAME_HEAD + parts.topic.len() + parts.payload.len());
         out.extend_from_slice(&[0; 4]);
@@ -242,6 +250,7 @@ impl BatchReader {
             properties_len: frame.properties_len,
             qos: frame.qos(),
             retain: frame.retain(),
+            urgent: frame.flags & URGENT != 0,
             publisher: self.publisher,
             ordinal: frame.ordinal,
             expires: frame.expires,
@@ -283,19 +292,20 @@ mod tests {
     fn a_batch_gives_back_what_was_put_in() {
         let mut writer = BatchWriter::default();
         writer.start(7);
-        let part = |topic, payload, qos, retain| Parts {
+        let part = |topic, payload, qos, retain, urgent| Parts {
             topic,
             properties: b"",
             payload,
             qos,
             retain,
+            urgent,
             ordinal: 42,
             expires: 9,
         };
-        writer.push(&part("a/b", b"one".as_slice(), QoS::AtLeastOnce, true), |out| {
+        writer.push(&part("a/b", b"one".as_slice(), QoS::AtLeastOnce, true, false), |out| {
             out.extend_from_slice(b"pp")
         });
-        writer.push(&part("c", b"".as_slice(), QoS::AtMostOnce, false), |_| {});
+        writer.push(&part("c", b"".as_slice(), QoS::AtMostOnce, false, true), |_| {});
         let mut reader = BatchReader::new(writer.finish()).unwrap();
         let first = reader.next_frame().unwrap();
         assert_eq!(reader.topic(&first), b"a/b");
@@ -308,8 +318,10 @@ mod tests {
             (message.qos, message.retain, message.ordinal, message.expires, message.publisher),
             (QoS::AtLeastOnce, true, 42, 9, 7)
         );
+        assert!(!message.urgent);
         let second = reader.next_frame().unwrap();
-        assert_eq!(reader.message(&second).payload(), b"");
+        let message = reader.message(&second);
+        assert_eq!((message.payload(), message.qos, message.urgent), (&b""[..], QoS::AtMostOnce, true));
         assert!(reader.next_frame().is_none());
     }
 
@@ -321,6 +333,7 @@ mod tests {
             payload: b"",
             qos: QoS::AtMostOnce,
             retain: false,
+            urgent: false,
             ordinal: 0,
             expires: 5_000,
         };

@@ -2,12 +2,12 @@
 //!
 //! Its depth and the age of its head are exact. Over its bound it closes the gates of the publishers that feed it,
 //! if it may: a queue that is meant to (QoS 1 or 2, or a group) while its consumer makes progress; a QoS 0 queue
-//! only briefly, then its oldest messages go. Nothing is dropped without being counted.
+//! only briefly, then its oldest messages go. Nothing is dropped without being counted. Urgent messages overtake others.
 
 mod booking;
 mod holding;
+mod lanes;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -17,7 +17,7 @@ use tidegate_control::time::Moment;
 use self::booking::Arrivals;
 pub use self::booking::{Finished, Stated};
 pub use self::holding::HoldPolicy;
-use self::holding::MIN_DEPTH;
+use self::lanes::Lanes;
 use super::clock::{Millis, moment};
 use super::group::Group;
 use super::message::Message;
@@ -141,8 +141,7 @@ pub struct Queue(Mutex<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    entries: VecDeque<Entry>,
-    bytes: usize,
+    entries: Lanes,
     waker: Option<Waker>,
     connected: bool,
     /// The consumer is gone for good.
@@ -157,8 +156,6 @@ struct Inner {
     /// When the last brief hold ends.
     brief_until: Millis,
     service: Service,
-    /// What waited when the consumer came back: old through no fault of its, so it makes nobody wait.
-    backlog: usize,
     /// Messages that publishers were let go for, and that have not come yet.
     granted: usize,
     /// What is booked, where queues are measured and something happened lately.
@@ -169,8 +166,7 @@ impl Queue {
     /// An empty queue whose consumer is away.
     pub fn new(policy: HoldPolicy) -> Self {
         Self(Mutex::new(Inner {
-            entries: VecDeque::new(),
-            bytes: 0,
+            entries: Lanes::default(),
             waker: None,
             connected: false,
             gone: false,
@@ -181,13 +177,12 @@ impl Queue {
             flow: Flow::default(),
             brief_until: 0,
             service: Service::default(),
-            backlog: 0,
             granted: 0,
             account: None,
         }))
     }
 
-    /// Appends entries. Entries of QoS 0 for a consumer that is away are dropped.
+    /// Appends entries to their lanes. Entries of QoS 0 for a consumer that is away are dropped.
     pub fn push(&self, entries: impl IntoIterator<Item = Entry>, now: Millis, limits: &Limits) -> Pushed {
         let mut inner = self.0.lock();
         let mut pushed = Pushed::default();
@@ -208,7 +203,6 @@ impl Queue {
                 pushed.unwanted += 1;
                 continue;
             }
-            inner.bytes += entry.message.weight();
             inner.entries.push_back(entry);
         }
         inner.granted = inner.granted.saturating_sub(inner.entries.len() - before);
@@ -223,13 +217,12 @@ impl Queue {
         pushed
     }
 
-    /// Puts entries back at the front, in their order.
+    /// Puts entries back at the front of their lanes, in their order.
     pub fn push_front(&self, entries: Vec<Entry>, now: Millis) -> Option<Waker> {
         let mut inner = self.0.lock();
         inner.begin_if_empty(now);
         inner.flow.arrived += entries.len() as u64;
         for entry in entries.into_iter().rev() {
-            inner.bytes += entry.message.weight();
             inner.entries.push_front(entry);
         }
         inner.waker.take()
@@ -255,9 +248,7 @@ impl Queue {
                 _ => break,
             }
             let Some(entry) = inner.entries.pop_front() else { break };
-            let weight = entry.message.weight();
-            inner.bytes -= weight;
-            bytes = bytes.saturating_sub(weight);
+            bytes = bytes.saturating_sub(entry.message.weight());
             out.push(entry);
         }
         let taken = out.len() - before;
@@ -267,13 +258,12 @@ impl Queue {
                 own.for_each(|entry| account.waited(now.saturating_sub(entry.since)));
             }
             inner.flow.departed += taken as u64;
-            inner.backlog = inner.backlog.saturating_sub(taken);
             inner.made_progress(now);
             let (departed, empty) = (inner.flow.departed, inner.entries.is_empty());
             inner.service.took(now, departed, empty);
         }
         let released = inner.release_if_short(now, limits);
-        inner.give_memory_back();
+        inner.entries.give_memory_back();
         drop(guard);
         released.open();
     }
@@ -292,7 +282,7 @@ impl Queue {
     pub fn connect(&self, now: Millis) {
         let mut inner = self.0.lock();
         if !inner.connected {
-            inner.backlog = inner.entries.len();
+            inner.entries.consumer_is_back();
             // what waited while nobody was there says nothing of how fast it is
             let (departed, since) = (inner.flow.departed, if inner.entries.is_empty() { 0 } else { now });
             inner.service.busy(since, departed);
@@ -309,10 +299,10 @@ impl Queue {
         inner.waker = None;
         inner.brief_until = 0;
         let held = inner.held.take();
-        let mut rest = VecDeque::new();
+        let mut rest = Lanes::default();
         let mut given_back = Vec::new();
         let mut dropped = 0;
-        for entry in std::mem::take(&mut inner.entries) {
+        for entry in std::mem::take(&mut inner.entries).into_entries() {
             if !keep(&entry) {
                 given_back.push(entry);
             } else if entry.qos == QoS::AtMostOnce {
@@ -321,7 +311,6 @@ impl Queue {
                 rest.push_back(entry);
             }
         }
-        inner.bytes = rest.iter().map(|entry| entry.message.weight()).sum();
         inner.entries = rest;
         dropped += inner.trim(limits);
         inner.flow.dropped += dropped;
@@ -343,8 +332,7 @@ impl Queue {
         inner.gone = true;
         inner.account = None;
         let dropped = inner.entries.len() as u64;
-        inner.entries = VecDeque::new();
-        inner.bytes = 0;
+        inner.entries = Lanes::default();
         inner.flow.dropped += dropped;
         inner.waker = None;
         let held = inner.held.take();
@@ -376,7 +364,7 @@ impl Queue {
         let inner = self.0.lock();
         QueueState {
             depth: inner.entries.len(),
-            bytes: inner.bytes,
+            bytes: inner.entries.bytes(),
             taken_per_second: inner.service.rate_per_second(),
             idle_ms: now.saturating_sub(inner.progress),
             connected: inner.connected,
@@ -385,7 +373,7 @@ impl Queue {
 
     /// What they weigh.
     pub fn bytes(&self) -> usize {
-        self.0.lock().bytes
+        self.0.lock().entries.bytes()
     }
 
     /// How often it holds this gate.
@@ -415,41 +403,19 @@ impl Inner {
         self.stalled = false;
     }
 
-    /// Drops the oldest entries over the bound that applies now; how many. What a group gave stays: it is no more
-    /// than the window, the group counts on it, and another member gets it when this one leaves.
+    /// Drops the oldest entries over the bound that applies now; how many.
     fn trim(&mut self, limits: &Limits) -> u64 {
         let (messages, bytes) = if !self.connected || self.stalled {
             (limits.offline_messages, limits.offline_bytes)
         } else {
             (usize::MAX, limits.bytes * OVERSHOOT)
         };
-        let mut dropped = 0;
-        let mut kept = Vec::new();
-        while self.entries.len() > messages || self.bytes > bytes {
-            let Some(entry) = self.entries.pop_front() else { break };
-            self.bytes -= entry.message.weight();
-            if entry.of_group() {
-                kept.push(entry);
-            } else {
-                dropped += 1;
-            }
-        }
-        self.backlog = self.backlog.saturating_sub(dropped as usize);
-        for entry in kept.into_iter().rev() {
-            self.bytes += entry.message.weight();
-            self.entries.push_front(entry);
-        }
-        dropped
-    }
-
-    /// A burst must not leave its memory with an idle consumer.
-    fn give_memory_back(&mut self) {
-        if self.entries.is_empty() && self.entries.capacity() > MIN_DEPTH {
-            self.entries = VecDeque::new();
-        }
+        self.entries.trim(messages, bytes)
     }
 }
 
+#[cfg(test)]
+mod lane_tests;
 #[cfg(test)]
 mod model_tests;
 #[cfg(test)]

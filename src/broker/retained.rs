@@ -141,6 +141,7 @@ mod tests {
             payload,
             qos: QoS::AtMostOnce,
             retain: true,
+            urgent: false,
             ordinal,
             expires: 0,
         };
@@ -219,6 +220,7 @@ mod tests {
                     payload: b"x",
                     qos: QoS::AtMostOnce,
                     retain: true,
+                    urgent: false,
                     ordinal: 1,
                     // every third one never
                     expires: number % 3 * 10,

@@ -40,7 +40,7 @@ pub struct State {
     /// The user that it belongs to.
     pub user: Option<Arc<str>>,
     /// Published when the connection is lost.
-    pub will: Option<Box<Will>>,
+    pub will: Option<Box<KeptWill>>,
     /// By filter as the client gave it, `$share/...` included.
     pub subscriptions: HashMap<Arc<str>, Arc<Subscription>>,
     /// What is due while the client is away.
@@ -58,6 +58,15 @@ pub struct State {
     pub by_qos: [usize; 3],
     /// The filters of its own, once somebody has asked for them since they changed.
     pub(super) filters: Option<Arc<[Arc<str>]>>,
+}
+
+/// A will until it is published.
+#[derive(Debug)]
+pub struct KeptWill {
+    /// The will.
+    pub will: Will,
+    /// Whether it overtakes others in queues, as what its client publishes there does.
+    pub urgent: bool,
 }
 
 /// Retained messages that a subscription is still owed.

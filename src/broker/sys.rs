@@ -75,6 +75,7 @@ impl Broker {
                 payload: value.as_bytes(),
                 qos: QoS::AtMostOnce,
                 retain: true,
+                urgent: false,
                 ordinal: 0,
                 expires: 0,
             };

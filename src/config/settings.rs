@@ -356,7 +356,7 @@ pub struct PublisherClass {
     pub ceiling: f64,
     /// Messages a second of one client that nobody holds back; 0 is that of all.
     pub default_rate: f64,
-    /// Whether it is never held back.
+    /// Whether it is never held back, and overtakes others that wait for a consumer.
     pub exempt: bool,
 }
 

@@ -72,7 +72,7 @@ pub struct QueueReport {
     pub reading: Reading,
     /// Messages that wait to be sent, exactly.
     pub waiting: u64,
-    /// How long the first of them has waited, exactly.
+    /// How long the oldest of them has waited, exactly.
     pub age: Span,
     /// Messages that consumers have and have not acknowledged.
     pub in_flight: u64,
@@ -190,12 +190,14 @@ impl Publisher {
         self.exempt.store(exempt, Ordering::Relaxed);
     }
 
-    /// Whether the message that its hooks are asked about is not held to its rate.
+    /// Whether the message that its hooks are asked about is not held to its rate, and overtakes others in the queues of
+    /// consumers.
     pub fn passes(&self) -> bool {
         self.passes.load(Ordering::Relaxed)
     }
 
-    /// Says whether the message that its hooks are asked about, and those after it, are not held to its rate.
+    /// Says whether the message that its hooks are asked about, and those after it, are not held to its rate and overtake
+    /// others. To be the same for all its messages on one topic, or they would come out of order.
     pub fn set_passes(&self, passes: bool) {
         self.passes.store(passes, Ordering::Relaxed);
     }

@@ -71,16 +71,22 @@ impl TopicHook {
             self.exempt = self.classes.exempts(&self.publisher, self.wanted_by);
         }
     }
+
+    /// Says whether a message on this topic passes. That depends on nothing that changes while the client is there: all of
+    /// its messages on one topic overtake others in queues, or none.
+    fn pass(&mut self, topic: &str) {
+        self.look_at(topic);
+        self.publisher.set_passes(self.exempt);
+    }
 }
 
 impl Hook for TopicHook {
     fn on_publish(&mut self, publish: &Publish<'_>) -> Verdict {
+        self.pass(publish.topic);
         // what a client may send there is an answer to us
         if publish.topic.starts_with('$') {
             return Verdict::Continue;
         }
-        self.look_at(publish.topic);
-        self.publisher.set_passes(self.exempt);
         let used = Used {
             classes: self.used.classes | self.wanted_by,
             ordinary: self.used.ordinary || !self.exempt,
@@ -94,8 +100,9 @@ impl Hook for TopicHook {
         Verdict::Continue
     }
 
-    /// A will says nothing about what its client sends.
-    fn on_will(&mut self, _will: &Publish<'_>) -> Verdict {
+    /// A will says nothing about what else its client sends.
+    fn on_will(&mut self, will: &Publish<'_>) -> Verdict {
+        self.pass(will.topic);
         Verdict::Continue
     }
 

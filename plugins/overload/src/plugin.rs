@@ -67,6 +67,8 @@ impl Plugin for Overload {
     fn connect(&self, client: &Client<'_>) -> Result<Option<Box<dyn Hook>>, Refusal> {
         self.classes.settle(client.publisher, Used::default());
         if !self.classes.by_topic() {
+            // all that it sends is of one class
+            client.publisher.set_passes(client.publisher.is_exempt());
             return Ok(None);
         }
         Ok(Some(Box::new(TopicHook::new(&self.classes, &self.topics, client.publisher))))

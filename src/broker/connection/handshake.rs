@@ -16,6 +16,7 @@ use super::{Connection, Ending, part};
 use crate::broker::Broker;
 use crate::broker::clock::moment;
 use crate::broker::lifecycle::Owner;
+use crate::broker::session::{KeptWill, Session};
 use crate::broker::stats::Stats;
 use crate::broker::window::Window;
 use crate::chain::{Candidate, Chain, Hooks};
@@ -259,7 +260,9 @@ fn establish(
     let (keep_alive, told_keep_alive) = keep_alive(&broker, &connect);
     let expiry = connect.session_expiry.min(settings.max_expiry);
     let clean_start = connect.clean_start;
-    let will = connect.will.filter(|_| admitted.will).map(Box::new);
+    // its class was asked for when the plugins were asked about the will
+    let urgent = admitted.publisher.passes();
+    let will = connect.will.filter(|_| admitted.will).map(|will| Box::new(KeptWill { will, urgent }));
     let user = admitted.publisher.user.clone();
     let owner = Owner { clean_start, expiry, user, will, publisher: admitted.publisher };
     let fence = broker.spine.fence();
@@ -330,7 +333,7 @@ fn keep_alive(broker: &Broker, connect: &Connect) -> (u16, Option<u16>) {
 }
 
 /// What a resumed session sends again, in order; its groups may give it messages again.
-fn resume(broker: &Broker, session: &crate::broker::session::Session, window: &Window) -> VecDeque<u16> {
+fn resume(broker: &Broker, session: &Session, window: &Window) -> VecDeque<u16> {
     let mut state = session.state.lock();
     for subscription in state.subscriptions.values() {
         if let crate::broker::tree::Target::Group(group) = &subscription.target {

@@ -20,6 +20,7 @@ use crate::broker::refusals::{Asked, GATEWAY};
 use crate::broker::session::State;
 use crate::broker::topic;
 use crate::chain::Hooks;
+use crate::hold::Gate;
 use crate::wire::{
     Ack, Disconnect, Filter, Packet, Publish, QoS, ReasonCode, Subscribe, Unsubscribe, Version, WireError,
     user_property,
@@ -138,7 +139,7 @@ impl Connection {
         match verdict {
             Verdict::Continue => {
                 self.gate.publisher.note_accepted();
-                accept(&self.broker, self.session.number, publish, &question, scratch, now);
+                accept(&self.broker, &self.gate, publish, &question, scratch, now);
                 self.acknowledge(publish, ReasonCode::SUCCESS, None, scratch, state);
             }
             Verdict::Drop => {
@@ -392,7 +393,7 @@ fn offer_check(hooks: &mut Hooks, publish: &Publish<'_>, is_reserved: bool) -> V
 /// Puts a message that nobody objects to into the batch, and into the store if it is to be retained.
 fn accept(
     broker: &Broker,
-    publisher: u64,
+    gate: &Gate,
     publish: &Publish<'_>,
     seen: &plugin::Publish<'_>,
     scratch: &mut Scratch,
@@ -407,13 +408,14 @@ fn accept(
         payload: publish.payload,
         qos: publish.qos,
         retain: publish.retain,
+        urgent: gate.publisher.passes(),
         ordinal: 0,
         expires: expiry_moment(now, publish.properties.message_expiry),
     };
     let ordinal = if publish.retain {
         let mut properties = added.clone();
         publish.properties.write_forwarded(&mut properties);
-        broker.retain(publisher, Parts { properties: &properties, ..parts })
+        broker.retain(gate.number, Parts { properties: &properties, ..parts })
     } else {
         // one moment of acceptance for all messages of a batch that are not retained
         *scratch.ordinal.get_or_insert_with(|| broker.next_ordinal())

@@ -22,7 +22,7 @@ pub struct Stated {
     pub statement: Statement,
     /// Messages waiting; for a session those of its groups too.
     pub waiting: u64,
-    /// How long the first of them has waited.
+    /// How long the oldest of them has waited.
     pub age: Span,
     /// Publishers that are held.
     pub held: u32,
@@ -45,10 +45,12 @@ impl Queue {
     pub fn statement(&self, now: Moment, consumers: u32, in_flight: u64) -> Option<Stated> {
         let mut inner = self.0.lock();
         let held = inner.held.as_ref().map_or(0, |held| held.len());
-        let head = inner.entries.iter().find(|entry| !entry.of_group());
-        let age = head.map_or(Span::ZERO, |head| now.since(moment(head.since)));
+        let oldest = inner.entries.oldest(|entry| !entry.of_group());
+        let age = oldest.map_or(Span::ZERO, |since| now.since(moment(since)));
         let waiting = inner.entries.len() as u64;
-        let statement = inner.account.as_mut()?.statement(now, consumers, waiting + in_flight);
+        let mut statement = inner.account.as_mut()?.statement(now, consumers, waiting + in_flight);
+        // the curves take what was overtaken for newer than it is
+        statement.reading.delay = statement.reading.delay.max(age);
         if statement.quiet > QUIET_TURNS && in_flight == 0 {
             inner.account = None;
             return None;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Entry, Inner, Limits, Queue};
+use super::{Inner, Limits, Queue};
 use crate::broker::clock::Millis;
 use crate::hold::{Gate, HeldGates, Released, Room};
 
@@ -27,7 +27,7 @@ pub struct Holding {
 }
 
 /// A queue that is shorter than this is never late enough to hold anybody.
-pub(super) const MIN_DEPTH: usize = 8;
+const MIN_DEPTH: usize = 8;
 /// A QoS 0 consumer may hold publishers if it empties a full queue within so many holds.
 const FAST_HOLDS: u64 = 10;
 
@@ -120,18 +120,13 @@ impl Inner {
         self.is_full(limits) || self.is_late(now, limits.delay, limits.delay)
     }
 
-    /// Whether the first in the queue has waited for longer than `age`, or the last will wait for longer than `wait`.
+    /// Whether the oldest in the queue has waited for longer than `age`, or the last will wait for longer than `wait`.
     pub(super) fn is_late(&self, now: Millis, age: Millis, wait: Millis) -> bool {
-        let fresh = self.fresh();
-        let late = |head: &Entry| self.backlog == 0 && now.saturating_sub(head.since) > age;
+        let fresh = self.entries.fresh();
+        let late = |since: Millis| now.saturating_sub(since) > age;
         self.policy == HoldPolicy::WhileProgress
             && fresh > MIN_DEPTH
-            && (self.entries.front().is_some_and(late) || fresh > self.service.takes_within(wait))
-    }
-
-    /// What came while the consumer was there.
-    pub(super) fn fresh(&self) -> usize {
-        self.entries.len().saturating_sub(self.backlog)
+            && (self.entries.oldest_fresh().is_some_and(late) || fresh > self.service.takes_within(wait))
     }
 
     pub(super) fn may_hold(&self, now: Millis, limits: &Limits) -> bool {
@@ -151,7 +146,7 @@ impl Inner {
 
     /// Over its bounds in messages or bytes, not only late.
     pub(super) fn is_full(&self, limits: &Limits) -> bool {
-        self.entries.len() > limits.messages || self.bytes > limits.bytes
+        self.entries.len() > limits.messages || self.entries.bytes() > limits.bytes
     }
 
     pub(super) fn holds_lasting(&self) -> bool {
@@ -188,11 +183,11 @@ impl Inner {
     /// not full.
     pub(super) fn release_if_short(&mut self, now: Millis, limits: &Limits) -> Released {
         let (messages, bytes) = (limits.messages / 4 * 3, limits.bytes / 4 * 3);
-        if self.held.is_none() || self.entries.len() > messages || self.bytes > bytes {
+        if self.held.is_none() || self.entries.len() > messages || self.entries.bytes() > bytes {
             return Released::default();
         }
         let room = Room {
-            fresh: self.fresh(),
+            fresh: self.entries.fresh(),
             in_time: self.service.takes_within(limits.delay).max(MIN_DEPTH),
             full: limits.messages,
             late: self.is_late(now, limits.delay, limits.delay / 2),

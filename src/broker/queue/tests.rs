@@ -9,12 +9,17 @@ use super::*;
 use crate::hold::Gate;
 
 fn entry(qos: QoS, since: Millis, number: u64) -> Entry {
+    in_lane(false, qos, since, number)
+}
+
+pub(super) fn in_lane(urgent: bool, qos: QoS, since: Millis, number: u64) -> Entry {
     let parts = Parts {
         topic: "t",
         properties: b"",
         payload: b"0123456789",
         qos,
         retain: false,
+        urgent,
         ordinal: number,
         expires: 0,
     };
@@ -343,8 +348,9 @@ proptest! {
                 prop_assert_eq!(fed, statement.reading.arrived);
                 prop_assert_eq!((statement.reading.depth, waiting), (queue.depth() as u64, queue.depth() as u64));
                 prop_assert_eq!(booked, [flow.arrived - unwanted, flow.departed, flow.dropped - unwanted]);
-                let head = queue.0.lock().entries.front().map_or(0, |head| now - head.since);
-                prop_assert_eq!(age, Span::from_millis(head));
+                let oldest = queue.0.lock().entries.oldest(|_| true).map_or(0, |since| now - since);
+                prop_assert_eq!(age, Span::from_millis(oldest));
+                prop_assert!(statement.reading.delay >= age);
             }
         }
     }
