@@ -19,7 +19,7 @@ use tidegate_control::time::{Moment, Span};
 use tidegate_plugin::QueueReport;
 
 pub(super) use self::books::Counts;
-use self::books::Untold;
+use self::books::Strangers;
 use self::elsewhere::Other;
 pub(super) use self::elsewhere::{Heard, Hearing};
 use self::idle::Idle;
@@ -110,9 +110,7 @@ struct State {
     own: Counts,
     /// What is there beside what nodes count.
     base: i64,
-    untold: Untold,
-    /// There are no other nodes, and there will be none.
-    alone: bool,
+    strangers: Strangers,
     /// Milliseconds of the quickest acknowledgement in the last turn that had one.
     soonest: Option<u64>,
     /// What other nodes before the same broker say.
@@ -168,8 +166,7 @@ impl Queue {
             backlog: 0,
             own: Counts::default(),
             base: 0,
-            untold: Untold::default(),
-            alone: !bounds.nodes,
+            strangers: Strangers::default(),
             soonest: None,
             others: Vec::new(),
             rank: Rank::default(),
@@ -248,6 +245,7 @@ impl Queue {
         } else {
             state.in_flight += 1;
         }
+        state.meet_strangers(now, 1);
         state.balance(now, 0, u64::MAX);
         state.at_work(now);
         let enter = !std::mem::replace(&mut state.listed, true);
@@ -341,7 +339,7 @@ impl Queue {
         state.rank = rank;
         let (base, among) = state.told_base();
         Heard {
-            counts: state.own,
+            counts: state.settled(),
             base,
             among,
             in_flight: state.in_flight,

@@ -285,6 +285,31 @@ fn a_flood_that_nobody_counted_changes_nothing() {
     }
 }
 
+/// A flood that nobody counted is over when devices begin to send: they do not fill the place that it left in the books.
+#[test]
+fn nobody_sends_what_a_flood_left_uncounted() {
+    for (name, shape) in [
+        ("one", [(6, 2)].as_slice()),
+        ("both everywhere", &[(3, 1), (3, 1)]),
+        ("devices everywhere", &[(3, 2), (3, 0)]),
+        ("apart", &[(6, 0), (0, 2)]),
+        ("uneven", &[(5, 1), (1, 1)]),
+        ("three", &[(2, 0), (2, 1), (2, 1)]),
+    ] {
+        let mut world = World::new(shape);
+        world.waiting = 1_000;
+        let devices = world.nodes.iter_mut().flat_map(|node| &mut node.devices);
+        devices.for_each(|device| device.next += 5_000.0);
+        world.announced(5_000);
+        let mut most = 0;
+        for _ in 0..20 {
+            world.announced(1_000);
+            most = most.max(world.waiting);
+        }
+        assert!(most <= 50, "{name}: {most} messages wait");
+    }
+}
+
 /// What nodes say comes late now and then: a machine is busy, or the network.
 #[test]
 fn late_news_change_nothing() {
