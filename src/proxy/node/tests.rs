@@ -310,6 +310,26 @@ fn nobody_sends_what_a_flood_left_uncounted() {
     }
 }
 
+/// Devices come to a queue that holds them from their first message on, so that they never show what they want. Once
+/// consumers are done with what was there, these do not wait for devices that are told far too little.
+#[test]
+fn who_is_held_from_the_start_is_not_taken_to_want_nothing() {
+    for (name, shape) in [
+        ("one", [(6, 2)].as_slice()),
+        ("both everywhere", &[(3, 1), (3, 1)]),
+        ("devices everywhere", &[(3, 2), (3, 0)]),
+        ("apart", &[(6, 0), (0, 2)]),
+    ] {
+        let mut world = World::new(shape);
+        (world.waiting, world.sent) = (1_000, 1_000);
+        let devices = world.nodes.iter_mut().flat_map(|node| &mut node.devices);
+        devices.for_each(|device| device.next += 1_000.0);
+        world.announced(7_000);
+        let all = world.announced(5_000);
+        assert!((190.0..=210.0).contains(&all), "{name}: they announce {all}, and consumers take 200");
+    }
+}
+
 /// What nodes say comes late now and then: a machine is busy, or the network.
 #[test]
 fn late_news_change_nothing() {
