@@ -99,7 +99,7 @@ impl Node {
         let bounds =
             Bounds { window: WINDOW, messages: 5_000, delay: 100, progress: 10_000, nodes: true, limit: 0 };
         let queue = Queue::new(1, "w".into(), Some("w".into()), bounds, 1);
-        queue.subscribed("s/#", QoS::AtLeastOnce, false);
+        queue.subscribed("s/#", QoS::AtLeastOnce, false, false);
         (0..consumers).for_each(|_| queue.join(1, u64::MAX));
         let device = |number| (number, Arc::new(Publisher::new(format!("d{number}").into(), None, 60, 5)));
         let publishers: HashMap<_, _> = (1..=devices).map(device).collect();

@@ -360,7 +360,7 @@ impl State {
 
     /// Whether some node says that it must not hold publishers.
     pub(super) fn must_not_hold(&self) -> bool {
-        self.never || self.others.iter().any(|other| other.last.never)
+        self.terms.never > 0 || self.others.iter().any(|other| other.last.never)
     }
 
     /// Milliseconds of the quickest acknowledgement, here or elsewhere.

@@ -17,7 +17,7 @@ const YOUNGER: Rank = (60, 7);
 
 fn queue() -> Queue {
     let queue = Queue::new(1, "w".into(), Some("w".into()), BOUNDS, 1);
-    queue.subscribed("t", QoS::AtLeastOnce, false);
+    queue.subscribed("t", QoS::AtLeastOnce, false, false);
     queue
 }
 
