@@ -92,12 +92,14 @@ pub struct Demand {
     recent: Option<f64>,
     /// What it was last seen to want.
     own: f64,
+    /// It was seen while nothing held it back.
+    shown: bool,
 }
 
 impl Demand {
     /// A publisher that nothing is known of.
     pub fn new(now: Moment) -> Self {
-        Self { since: now, sent: 0, recent: None, own: 0.0 }
+        Self { since: now, sent: 0, recent: None, own: 0.0, shown: false }
     }
 
     /// Takes in messages that came from it.
@@ -113,6 +115,7 @@ impl Demand {
         }
         let rate = f64::from(self.sent) / time.as_secs_f64();
         self.own = if pressed { self.own.max(rate) } else { rate };
+        self.shown |= !pressed;
         self.recent = Some(rate);
         (self.since, self.sent) = (now, 0);
     }
@@ -130,10 +133,15 @@ impl Demand {
     }
 
     /// What it wants, in messages a second: finite and never negative. While it is pressed that can't be seen, and more
-    /// than what comes is taken for it.
-    pub fn rate(&self, now: Moment, pressed: bool) -> f64 {
+    /// than what comes is taken for it. Nothing may come because it is pressed: of one that never showed what it wants, `share`
+    /// is taken to come, what it would get if all wanted the same.
+    pub fn rate(&self, now: Moment, pressed: bool, share: f64) -> f64 {
         let recent = self.recent(now);
-        if pressed { sound(self.own.max(MORE * recent)) } else { recent }
+        if !pressed {
+            return recent;
+        }
+        let comes = if self.shown { recent } else { recent.max(sound(share)) };
+        sound(self.own.max(MORE * comes))
     }
 }
 
@@ -145,6 +153,7 @@ mod tests {
     use proptest::prelude::*;
 
     const TICK: Span = Span::from_millis(100);
+    const SHARE: f64 = 50.0;
 
     /// A publisher that wants `want` messages a second and gets `limit`, watched for so many ticks.
     struct Watched {
@@ -174,7 +183,7 @@ mod tests {
         }
 
         fn rate(&self) -> f64 {
-            self.demand.rate(self.now, self.pressure.is_pressed())
+            self.demand.rate(self.now, self.pressure.is_pressed(), SHARE)
         }
     }
 
@@ -213,6 +222,20 @@ mod tests {
         }
     }
 
+    /// One that is held from the start can show nothing: it counts as one that wants more than its share, until it is seen to
+    /// want less.
+    #[test]
+    fn who_was_never_free_wants_more_than_its_share() {
+        let mut watched = Watched::new();
+        watched.run(30, f64::INFINITY, 0.1);
+        assert_eq!(watched.rate(), MORE * SHARE);
+        watched.run(30, 3.0, 100.0);
+        assert!(!watched.pressure.is_pressed());
+        watched.run(1, 3.0, f64::INFINITY);
+        watched.run(1, 3.0, 0.1);
+        assert!(watched.pressure.is_pressed() && watched.rate() < 10.0, "{}", watched.rate());
+    }
+
     #[test]
     fn who_is_newly_held_is_taken_to_feel_it() {
         let mut watched = Watched::new();
@@ -244,7 +267,7 @@ mod tests {
                 pressure.sent(now, count);
                 demand.sent(count);
                 demand.settle(now, pressure.is_pressed());
-                let rate = demand.rate(now, pressure.is_pressed());
+                let rate = demand.rate(now, pressure.is_pressed(), limit);
                 prop_assert!((0.0..=MAX_RATE).contains(&rate), "{rate}");
             }
         }

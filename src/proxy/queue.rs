@@ -19,7 +19,7 @@ use tidegate_control::time::{Moment, Span};
 use tidegate_plugin::QueueReport;
 
 pub(super) use self::books::Counts;
-use self::books::Untold;
+use self::books::Strangers;
 use self::elsewhere::Other;
 pub(super) use self::elsewhere::{Heard, Hearing};
 use self::idle::Idle;
@@ -81,7 +81,7 @@ struct State {
     filters: Arc<[Arc<str>]>,
     /// The only one of them feeds it no longer.
     stale: bool,
-    qos: QoS,
+    terms: Terms,
     consumers: u32,
     /// Messages that they all can be at work on.
     window: u64,
@@ -92,8 +92,6 @@ struct State {
     /// Consumers whose sockets take nothing more.
     blocked: u32,
     idle: Idle,
-    /// It must not hold publishers.
-    never: bool,
     /// Messages a second that busy consumers take; 0 is not known.
     rate: f64,
     /// When a consumer last took something or came.
@@ -110,9 +108,7 @@ struct State {
     own: Counts,
     /// What is there beside what nodes count.
     base: i64,
-    untold: Untold,
-    /// There are no other nodes, and there will be none.
-    alone: bool,
+    strangers: Strangers,
     /// Milliseconds of the quickest acknowledgement in the last turn that had one.
     soonest: Option<u64>,
     /// What other nodes before the same broker say.
@@ -131,10 +127,54 @@ pub(super) type Rank = (u64, u64);
 pub(super) struct Feed {
     pub(super) queue: Arc<Queue>,
     pub(super) qos: QoS,
+    /// It must not hold publishers.
+    pub(super) never: bool,
+    /// Its client is at another node.
+    pub(super) guest: bool,
     /// The connection that does not want its own messages.
     pub(super) not_from: Option<u64>,
     /// The consumer gets the retain flag as it was published, so that it does not tell what was stored.
     pub(super) as_published: bool,
+}
+
+impl Feed {
+    /// It is in force.
+    pub(super) fn begin(&self, filter: &str) {
+        self.queue.subscribed(filter, self.qos, self.never, self.guest);
+    }
+
+    /// It is in force no longer.
+    pub(super) fn end(&self) {
+        self.queue.state.lock().terms.count(self.qos, self.never, self.guest, -1);
+    }
+}
+
+/// How many subscriptions that are in force want what.
+#[derive(Debug, Default)]
+struct Terms {
+    /// By QoS: those of clients that are here, and of all clients.
+    here: [i64; 3],
+    all: [i64; 3],
+    /// Those that must not hold publishers.
+    never: i64,
+}
+
+impl Terms {
+    fn count(&mut self, qos: QoS, never: bool, guest: bool, by: i64) {
+        self.here[qos as usize] += if guest { 0 } else { by };
+        self.all[qos as usize] += by;
+        self.never += if never { by } else { 0 };
+    }
+
+    /// The highest QoS of all.
+    fn qos(&self) -> QoS {
+        highest(&self.all).unwrap_or(QoS::AtMostOnce)
+    }
+}
+
+fn highest(counts: &[i64; 3]) -> Option<QoS> {
+    let all = [QoS::ExactlyOnce, QoS::AtLeastOnce, QoS::AtMostOnce];
+    all.into_iter().find(|qos| counts[*qos as usize] > 0)
 }
 
 impl Queue {
@@ -152,14 +192,13 @@ impl Queue {
             gone: false,
             filters: Arc::new([]),
             stale: false,
-            qos: QoS::AtMostOnce,
+            terms: Terms::default(),
             consumers: 0,
             window: 0,
             in_flight: 0,
             leaving: 0,
             blocked: 0,
             idle: Idle::new(now),
-            never: false,
             rate: 0.0,
             moved: now,
             held: None,
@@ -168,8 +207,7 @@ impl Queue {
             backlog: 0,
             own: Counts::default(),
             base: 0,
-            untold: Untold::default(),
-            alone: !bounds.nodes,
+            strangers: Strangers::default(),
             soonest: None,
             others: Vec::new(),
             rank: Rank::default(),
@@ -187,10 +225,10 @@ impl Queue {
         }
     }
 
-    /// A consumer subscribes; `never` says that it must not hold publishers.
-    pub(super) fn subscribed(&self, filter: &str, qos: QoS, never: bool) {
+    /// A consumer subscribes, which may be a `guest` at another node; `never` says that it must not hold publishers.
+    pub(super) fn subscribed(&self, filter: &str, qos: QoS, never: bool, guest: bool) {
         let mut state = self.state.lock();
-        state.never |= never;
+        state.terms.count(qos, never, guest, 1);
         if std::mem::take(&mut state.stale) {
             state.filters = Arc::new([]);
         }
@@ -198,7 +236,6 @@ impl Queue {
             let known = state.filters.iter().cloned();
             state.filters = known.chain([filter.into()]).collect();
         }
-        state.qos = state.qos.max(qos);
     }
 
     /// A subscription ended. The last filter stays until there is another one: the queue is called after it.
@@ -248,6 +285,7 @@ impl Queue {
         } else {
             state.in_flight += 1;
         }
+        state.meet_strangers(now, 1);
         state.balance(now, 0, u64::MAX);
         state.at_work(now);
         let enter = !std::mem::replace(&mut state.listed, true);
@@ -341,7 +379,7 @@ impl Queue {
         state.rank = rank;
         let (base, among) = state.told_base();
         Heard {
-            counts: state.own,
+            counts: state.settled(),
             base,
             among,
             in_flight: state.in_flight,
@@ -349,7 +387,7 @@ impl Queue {
             window: state.window,
             waiting: state.upstream.depth(),
             soonest: state.soonest,
-            never: state.never,
+            never: state.terms.never > 0,
             crowds: Vec::new(),
         }
     }
@@ -360,9 +398,11 @@ impl Queue {
         format!("$share/{}/{filter}", self.owner)
     }
 
-    /// The highest QoS of those who subscribe here.
-    pub(super) fn qos(&self) -> QoS {
-        self.state.lock().qos
+    /// The highest QoS of those who subscribe here, for other nodes. What these said themselves is said again only where
+    /// nobody subscribes here: else nodes would go on saying to each other what is over.
+    pub(super) fn own_qos(&self) -> QoS {
+        let state = self.state.lock();
+        highest(&state.terms.here).unwrap_or(state.terms.qos())
     }
 }
 
@@ -416,7 +456,7 @@ impl Measured for Queue {
             group: self.group.clone(),
             filter,
             filters: Arc::clone(&state.filters),
-            qos: state.qos as u8,
+            qos: state.terms.qos() as u8,
             consumers,
             reading: statement.reading,
             waiting,

@@ -184,11 +184,17 @@ impl Sessions {
             Some(name) => self.group(session, &path, name, now),
             None => Arc::clone(&session.queue),
         };
-        queue.subscribed(plain, filter.qos, self.never_holds(group, &session.client_id, user, &filter.path));
-        let not_from = filter.no_local.then_some(connection);
-        let feed =
-            Arc::new(Feed { queue, qos: filter.qos, not_from, as_published: filter.retain_as_published });
-        session.state.lock().feeds.insert(path, Arc::clone(&feed));
+        let feed = Arc::new(Feed {
+            queue,
+            qos: filter.qos,
+            never: self.never_holds(group, &session.client_id, user, &filter.path),
+            guest: connection == 0,
+            not_from: filter.no_local.then_some(connection),
+            as_published: filter.retain_as_published,
+        });
+        feed.begin(plain);
+        let before = session.state.lock().feeds.insert(path, Arc::clone(&feed));
+        before.iter().for_each(|before| before.end());
         self.tree.write().insert(plain, Arc::clone(&feed));
         self.generation.fetch_add(1, Ordering::Release);
         Some(feed)
@@ -302,6 +308,7 @@ impl Sessions {
     /// Takes a subscription out of the tree, unless others of its group still have it.
     fn drop_feed(&self, path: &str, feed: &Arc<Feed>) {
         let Some((group, plain)) = topic::parse_subscription(path) else { return };
+        feed.end();
         if group.is_some() {
             let mut groups = self.groups.lock();
             if let Some(group) = groups.get_mut(path) {

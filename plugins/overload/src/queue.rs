@@ -75,11 +75,22 @@ struct Feeder {
 
 impl Feeder {
     /// What it would send to this queue if the queue did not hold it back. Who is held by another queue shows it.
-    fn wants(&self, now: Moment, source: &Source, class: &Class, queue: u64, holds: bool) -> f64 {
-        let elsewhere = source.by.is_some_and(|by| by != queue);
-        let pressed = (source.pressure.is_pressed() && !elsewhere || holds) && !class.exempt;
-        class.default_rate.unwrap_or_else(|| self.demand.rate(now, pressed))
+    fn wants(&self, source: &Source, class: &Class, at: &Asked) -> f64 {
+        let elsewhere = source.by.is_some_and(|by| by != at.queue);
+        let pressed = (source.pressure.is_pressed() && !elsewhere || at.holds) && !class.exempt;
+        class.default_rate.unwrap_or_else(|| self.demand.rate(at.now, pressed, at.share))
     }
+}
+
+/// When and of which queue it is asked what publishers want.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    now: Moment,
+    queue: u64,
+    /// It holds publishers.
+    holds: bool,
+    /// What each of them would get if all wanted the same.
+    share: f64,
 }
 
 /// What people want to know.
@@ -321,12 +332,18 @@ impl Queue {
         }
     }
 
+    fn asked(&self, holds: bool, turn: &Turn<'_>) -> Asked {
+        let publishers = self.feeders.len() as u64 + self.elsewhere.publishers();
+        let share = self.controller.processing_rate().unwrap_or(0.0) / publishers.max(1) as f64;
+        Asked { now: turn.now, queue: self.id, holds, share }
+    }
+
     /// Forgets publishers that are gone or silent, speaks of the others, and adds up what they want. What each of them
     /// claims only if that is likely to be asked for: nobody is held back most of the time.
     fn add_up(&mut self, holds: bool, turn: &Turn<'_>, sources: &mut Sources) -> Sums {
         let mut sums = Sums::default();
         let mut claims = (self.phase != Phase::Idle).then(Claims::default);
-        let (id, classes) = (self.id, &self.protection.classes);
+        let (asked, classes) = (self.asked(holds, turn), &self.protection.classes);
         self.feeders.retain(|number, feeder| {
             let Some(source) = sources.get_mut(*number) else { return false };
             // Who sent in this turn has been seen to be there.
@@ -341,7 +358,7 @@ impl Queue {
             source.spoken_of(turn.number);
             let class = classes.get(source.class);
             feeder.demand.settle(turn.now, source.pressure.is_pressed() || holds);
-            let wants = feeder.wants(turn.now, source, class, id, holds);
+            let wants = feeder.wants(source, class, &asked);
             sums.devices += 1;
             sums.demand += wants;
             sums.floors += class.floor;
@@ -365,11 +382,11 @@ impl Queue {
 
     /// Who feeds it here, for other gateways.
     pub(crate) fn crowds(&self, holds: bool, turn: &Turn<'_>, sources: &Sources) -> Vec<Crowd> {
-        let mut crowds = Crowds::default();
+        let (asked, mut crowds) = (self.asked(holds, turn), Crowds::default());
         for (number, feeder) in &self.feeders {
             let Some(source) = sources.get(*number) else { continue };
             let class = self.protection.classes.get(source.class);
-            crowds.add(source.class, feeder.wants(turn.now, source, class, self.id, holds));
+            crowds.add(source.class, feeder.wants(source, class, &asked));
         }
         crowds.list(&self.protection.classes)
     }
@@ -384,12 +401,12 @@ impl Queue {
 
     /// What those that feed it here claim.
     fn claims(&self, holds: bool, turn: &Turn<'_>, sources: &Sources) -> Claims {
-        let mut claims = Claims::default();
+        let (asked, mut claims) = (self.asked(holds, turn), Claims::default());
         for (number, feeder) in &self.feeders {
             let Some(source) = sources.get(*number) else { continue };
             let class = self.protection.classes.get(source.class);
             if !class.exempt {
-                claims.add(source.class, class, feeder.wants(turn.now, source, class, self.id, holds));
+                claims.add(source.class, class, feeder.wants(source, class, &asked));
             }
         }
         claims

@@ -58,6 +58,9 @@ pub(super) struct Told {
     /// Messages that it found to be lost so far.
     #[serde(default)]
     pub(super) lost: u64,
+    /// Messages that consumers got and that no node had counted so far.
+    #[serde(default)]
+    pub(super) strangers: u64,
     /// Since when it knows the queue, in milliseconds since 1970.
     pub(super) since_ms: u64,
     /// Messages that are there beside what nodes count, and a mark of the nodes that this one counts.
@@ -126,6 +129,7 @@ impl Told {
             arrived: own.counts.arrived,
             done: own.counts.done,
             lost: own.counts.lost,
+            strangers: own.counts.strangers,
             since_ms,
             base: own.base,
             among: own.among,
@@ -173,7 +177,12 @@ impl Told {
             wants: *wants,
         };
         Heard {
-            counts: Counts { arrived: self.arrived, done: self.done, lost: self.lost },
+            counts: Counts {
+                arrived: self.arrived,
+                done: self.done,
+                lost: self.lost,
+                strangers: self.strangers,
+            },
             base: self.base,
             among: self.among,
             in_flight: self.in_flight,
@@ -196,7 +205,9 @@ impl Told {
             && self.filters.iter().all(|filter| is_told_filter(filter))
             && self.client.as_ref().is_none_or(name)
             && self.owner().is_some()
-            && [self.arrived, self.done, self.lost].iter().all(|count| *count <= MOST_MESSAGES)
+            && [self.arrived, self.done, self.lost, self.strangers]
+                .iter()
+                .all(|count| *count <= MOST_MESSAGES)
             && self.base.unsigned_abs() <= MOST_MESSAGES * 64
             && self.in_flight <= MOST_COUNT
             && self.window <= MOST_COUNT * MOST_COUNT

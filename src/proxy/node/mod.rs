@@ -41,6 +41,7 @@ pub(super) struct Nodes {
     topic: String,
     all: String,
     prefix: String,
+    /// Taken before the locks of sessions and queues, and by nobody who has one of those.
     state: Mutex<State>,
     crowds: Mutex<Crowds>,
     /// There is something that others should hear of at once.
@@ -231,7 +232,7 @@ impl Nodes {
             filters.truncate(MOST_FILTERS);
             left_out += before - filters.len();
             let queue = listed.queue();
-            let told = Told::new(&owner, filters, queue.qos(), self.rank(queue).0, own);
+            let told = Told::new(&owner, filters, queue.own_qos(), self.rank(queue).0, own);
             if !told.is_sound() {
                 left_out += 1;
                 continue;

@@ -34,14 +34,7 @@ fn consumer(proxy: &Proxy, client: &str, filters: impl Iterator<Item = String>) 
     let number = proxy.sessions.next();
     let session = proxy.sessions.attach(&client.into(), number, false, 1);
     for path in filters {
-        let filter = Filter {
-            path,
-            qos: QoS::AtLeastOnce,
-            no_local: false,
-            retain_as_published: false,
-            retain_handling: RetainHandling::Always,
-        };
-        proxy.sessions.subscribe(&session, &filter, None, number, 1).unwrap();
+        proxy.sessions.subscribe(&session, &filter(&path, QoS::AtLeastOnce), None, number, 1).unwrap();
     }
     session.queue.join(1, 10);
     Arc::clone(&session.queue)
@@ -128,6 +121,72 @@ async fn only_what_nodes_say_that_are_listened_to_is_kept() {
     assert_eq!((kept(), nodes.others()), (1, 0), "those who are silent are forgotten");
 }
 
+fn filter(path: &str, qos: QoS) -> Filter {
+    Filter {
+        path: path.into(),
+        qos,
+        no_local: false,
+        retain_as_published: false,
+        retain_handling: RetainHandling::Always,
+    }
+}
+
+/// What a queue may do follows the subscriptions that are in force, not those that were.
+#[tokio::test]
+async fn what_is_subscribed_to_no_longer_does_not_count() {
+    let mut settings = Settings::default();
+    let debug = crate::config::Hold { filter: Some("debug/#".into()), ..Default::default() };
+    settings.queue.never_hold.push(debug);
+    let proxy = Proxy::start(settings, Chain::default()).unwrap();
+    let session = proxy.sessions.attach(&"c".into(), 7, false, 1);
+    let subscribe = |path, qos| proxy.sessions.subscribe(&session, &filter(path, qos), None, 7, 1).unwrap();
+    let mut now = 1;
+    let mut seen = || {
+        now += 1;
+        let report = session.queue.measure(moment(now)).unwrap();
+        (report.qos, report.never_holds)
+    };
+    subscribe("s/#", QoS::AtLeastOnce);
+    subscribe("debug/#", QoS::ExactlyOnce);
+    assert_eq!(seen(), (2, true));
+    subscribe("debug/#", QoS::AtMostOnce);
+    assert_eq!(seen(), (1, true), "in place of the one before");
+    proxy.sessions.unsubscribe(&session, "debug/#");
+    assert_eq!(seen(), (1, false));
+    subscribe("s/#", QoS::AtMostOnce);
+    assert_eq!(seen(), (0, false));
+}
+
+/// Nodes tell each other what their own clients want: what none of these wants any more is over.
+#[tokio::test]
+async fn nodes_do_not_go_on_saying_what_is_over() {
+    let (a, b) = (node("a"), node("b"));
+    let talk = |from: &Arc<Proxy>, to: &Arc<Proxy>| {
+        let nodes = from.nodes.as_ref().unwrap();
+        to.nodes.as_ref().unwrap().hear(to, &nodes.topic, &nodes.tell(from));
+    };
+    let member = |proxy: &Proxy, client: &str, qos| {
+        let number = proxy.sessions.next();
+        let session = proxy.sessions.attach(&client.into(), number, false, 1);
+        let path = filter("$share/w/s/#", qos);
+        let feed = proxy.sessions.subscribe(&session, &path, None, number, 1).unwrap();
+        feed.queue.join(1, 10);
+        session
+    };
+    let qos = |proxy: &Proxy| proxy.sessions.matching("s/1")[0].queue.measure(moment(2)).unwrap().qos;
+    let leaves = member(&a, "leaves", QoS::AtLeastOnce);
+    for (proxy, client) in [(&a, "one"), (&b, "two")] {
+        member(proxy, client, QoS::AtMostOnce);
+    }
+    let rounds =
+        |count| (0..count).for_each(|_| [(&a, &b), (&b, &a)].iter().for_each(|(from, to)| talk(from, to)));
+    rounds(2);
+    assert_eq!((qos(&a), qos(&b)), (1, 1));
+    a.sessions.unsubscribe(&leaves, "$share/w/s/#");
+    rounds(2);
+    assert_eq!((qos(&a), qos(&b)), (0, 0));
+}
+
 /// Another node says that a client is there.
 fn hear_of_client(proxy: &Proxy, seq: u64) {
     let queue = format!(
@@ -171,14 +230,7 @@ async fn what_was_learned_gives_way_to_what_is_subscribed_to() {
     let proxy = node("a");
     let session = proxy.sessions.attach(&"c".into(), 7, true, 1);
     let subscribe = |path: &str| {
-        let filter = Filter {
-            path: path.into(),
-            qos: QoS::AtLeastOnce,
-            no_local: false,
-            retain_as_published: false,
-            retain_handling: RetainHandling::Always,
-        };
-        proxy.sessions.subscribe(&session, &filter, None, 7, 1).unwrap();
+        proxy.sessions.subscribe(&session, &filter(path, QoS::AtLeastOnce), None, 7, 1).unwrap();
     };
     for topic in ["s/1", "s/2", "t"] {
         proxy.sessions.learned(&session, topic);

@@ -99,7 +99,7 @@ impl Node {
         let bounds =
             Bounds { window: WINDOW, messages: 5_000, delay: 100, progress: 10_000, nodes: true, limit: 0 };
         let queue = Queue::new(1, "w".into(), Some("w".into()), bounds, 1);
-        queue.subscribed("s/#", QoS::AtLeastOnce, false);
+        queue.subscribed("s/#", QoS::AtLeastOnce, false, false);
         (0..consumers).for_each(|_| queue.join(1, u64::MAX));
         let device = |number| (number, Arc::new(Publisher::new(format!("d{number}").into(), None, 60, 5)));
         let publishers: HashMap<_, _> = (1..=devices).map(device).collect();
@@ -176,7 +176,8 @@ struct World {
     now: Millis,
     /// Messages that the broker sends a consumer before the first one is acknowledged.
     sent: u64,
-    stumbles: bool,
+    /// For how long nodes say nothing, and how often.
+    silence: (Millis, Millis),
     /// Nodes have something new to say right after they spoke.
     eager: bool,
 }
@@ -187,7 +188,7 @@ impl World {
             .zip(shape)
             .map(|(number, (devices, consumers))| Node::new(number, *devices, *consumers))
             .collect();
-        Self { nodes, waiting: 0, turn: 0, now: 1_000, sent: WINDOW, stumbles: false, eager: false }
+        Self { nodes, waiting: 0, turn: 0, now: 1_000, sent: WINDOW, silence: (0, 1), eager: false }
     }
 
     fn step(&mut self) {
@@ -209,9 +210,8 @@ impl World {
         if now.is_multiple_of(100) {
             nodes.iter().for_each(|node| node.tick(now));
         }
-        // nodes speak every 200 ms, not all at the same time; where they stumble, they say nothing for most of a second now
-        // and then
-        let late = self.stumbles && now % 5_000 < 500;
+        // nodes speak every 200 ms, not all at the same time
+        let late = now % self.silence.1 < self.silence.0;
         let eager = self.eager;
         let speaks = |from: &usize| {
             let since = (now + 163 - 60 * *from as u64) % 200;
@@ -285,6 +285,51 @@ fn a_flood_that_nobody_counted_changes_nothing() {
     }
 }
 
+/// A flood that nobody counted is over when devices begin to send: they do not fill the place that it left in the books.
+#[test]
+fn nobody_sends_what_a_flood_left_uncounted() {
+    for (name, shape) in [
+        ("one", [(6, 2)].as_slice()),
+        ("both everywhere", &[(3, 1), (3, 1)]),
+        ("devices everywhere", &[(3, 2), (3, 0)]),
+        ("apart", &[(6, 0), (0, 2)]),
+        ("uneven", &[(5, 1), (1, 1)]),
+        ("three", &[(2, 0), (2, 1), (2, 1)]),
+    ] {
+        let mut world = World::new(shape);
+        world.waiting = 1_000;
+        let devices = world.nodes.iter_mut().flat_map(|node| &mut node.devices);
+        devices.for_each(|device| device.next += 5_000.0);
+        world.announced(5_000);
+        let mut most = 0;
+        for _ in 0..20 {
+            world.announced(1_000);
+            most = most.max(world.waiting);
+        }
+        assert!(most <= 50, "{name}: {most} messages wait");
+    }
+}
+
+/// Devices come to a queue that holds them from their first message on, so that they never show what they want. Once
+/// consumers are done with what was there, these do not wait for devices that are told far too little.
+#[test]
+fn who_is_held_from_the_start_is_not_taken_to_want_nothing() {
+    for (name, shape) in [
+        ("one", [(6, 2)].as_slice()),
+        ("both everywhere", &[(3, 1), (3, 1)]),
+        ("devices everywhere", &[(3, 2), (3, 0)]),
+        ("apart", &[(6, 0), (0, 2)]),
+    ] {
+        let mut world = World::new(shape);
+        (world.waiting, world.sent) = (1_000, 1_000);
+        let devices = world.nodes.iter_mut().flat_map(|node| &mut node.devices);
+        devices.for_each(|device| device.next += 1_000.0);
+        world.announced(7_000);
+        let all = world.announced(5_000);
+        assert!((190.0..=210.0).contains(&all), "{name}: they announce {all}, and consumers take 200");
+    }
+}
+
 /// What nodes say comes late now and then: a machine is busy, or the network.
 #[test]
 fn late_news_change_nothing() {
@@ -294,11 +339,18 @@ fn late_news_change_nothing() {
         ("apart", &[(6, 0), (0, 2)]),
         ("uneven", &[(5, 1), (1, 1)]),
     ] {
-        let mut world = World::new(shape);
-        (world.sent, world.stumbles) = (1_000, true);
-        world.announced(20_000);
-        let all = world.announced(20_000);
-        assert!((190.0..=210.0).contains(&all), "{name}: they announce {all}, and consumers take 200");
+        // with what they say in any case, that is for up to 0.7 s and for up to 2 s
+        for silence in [(500, 5_000), (1_800, 10_000)] {
+            let mut world = World::new(shape);
+            world.sent = 1_000;
+            // they have heard of each other
+            world.announced(1_000);
+            world.silence = silence;
+            world.announced(20_000);
+            let all = world.announced(20_000);
+            let told = format!("{name}, silent for {silence:?}: they announce {all}, and consumers take 200");
+            assert!((190.0..=210.0).contains(&all), "{told}");
+        }
     }
 }
 

@@ -66,6 +66,8 @@ pub(super) struct Other {
     until: Millis,
     arrived: Reckoned,
     done: Reckoned,
+    /// What its publishers were taken to have sent when the first stranger came since it spoke.
+    at_stranger: Option<u64>,
     /// It is silent: its consumers have nothing any more, and what it counted stays.
     gone: bool,
 }
@@ -82,6 +84,7 @@ impl Other {
             arrived: Reckoned::from(heard.counts.arrived),
             done: Reckoned::from(heard.counts.done),
             last: heard,
+            at_stranger: None,
             gone: false,
         }
     }
@@ -92,6 +95,21 @@ impl Other {
             return self.last.counts.there();
         }
         Counts { arrived: self.arrived.booked, done: self.done.booked, ..self.last.counts }.there()
+    }
+
+    /// The same without what it was done with since it last spoke.
+    pub(super) fn there_for_sure(&self) -> i64 {
+        Counts { arrived: self.arrived(), ..self.last.counts }.there()
+    }
+
+    /// Messages that its publishers sent until now, as far as is known.
+    fn arrived(&self) -> u64 {
+        if self.gone { self.last.counts.arrived } else { self.arrived.booked }
+    }
+
+    /// A message came that no node had counted.
+    pub(super) fn meet_strangers(&mut self) {
+        self.at_stranger = self.at_stranger.or(Some(self.arrived()));
     }
 
     /// Takes in what it says; false when that cannot be.
@@ -212,17 +230,24 @@ impl State {
         self.reckon(hearing.now);
         self.rank = hearing.own;
         let number = hearing.rank.1;
-        let known = self.others.iter_mut().find(|other| other.rank.1 == number);
-        let goes_on = match known {
-            Some(other) if other.rank == hearing.rank => other.hear(hearing, heard.clone()),
-            _ => false,
-        };
+        let arrived = heard.counts.arrived;
+        // a node that is new here has sent all that since it met the queue
+        let met = hearing.now.saturating_sub(hearing.said.saturating_sub(hearing.rank.0));
+        let mut before = (met, 0);
+        let known = self.others.iter_mut().find(|other| other.rank == hearing.rank);
+        let goes_on = known.is_some_and(|other| {
+            before = (other.at, other.at_stranger.take().unwrap_or(arrived));
+            other.hear(hearing, heard.clone())
+        });
+        let known = self.know_strangers(before.0, arrived.saturating_sub(before.1));
         if !goes_on {
             // it has started again, or met the queue again: what it counted before stays
             self.fold(|other| other.rank.1 == number);
             self.others.push(Other::new(hearing, heard));
         }
         self.follow_base();
+        // whom all that is known by now does not account for is a stranger still
+        self.meet_strangers(hearing.now, known);
         self.reckon(hearing.now);
     }
 
@@ -335,12 +360,17 @@ impl State {
 
     /// Whether some node says that it must not hold publishers.
     pub(super) fn must_not_hold(&self) -> bool {
-        self.never || self.others.iter().any(|other| other.last.never)
+        self.terms.never > 0 || self.others.iter().any(|other| other.last.never)
     }
 
     /// Milliseconds of the quickest acknowledgement, here or elsewhere.
     pub(super) fn soonest(&self, own: Option<u64>) -> Option<u64> {
         self.others.iter().filter_map(|other| other.last.soonest).chain(own).min()
+    }
+
+    /// When the node that has been silent for longest last spoke. Where none has spoken, all may have been silent so far.
+    pub(super) fn oldest_word(&self) -> Millis {
+        self.there().map(|other| other.at).min().unwrap_or(0)
     }
 
     /// How much later other nodes tell of something, in milliseconds.

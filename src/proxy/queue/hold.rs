@@ -60,7 +60,7 @@ impl State {
     fn may_hold(&self, now: Millis, bounds: &Bounds) -> bool {
         !self.gone
             && !self.must_not_hold()
-            && self.qos != QoS::AtMostOnce
+            && self.terms.qos() != QoS::AtMostOnce
             && self.all_consumers() > 0
             && now <= self.moved + bounds.progress
     }
@@ -154,7 +154,7 @@ mod tests {
 
     fn queue(bounds: Bounds) -> Queue {
         let queue = Queue::new(1, "c".into(), None, bounds, 1);
-        queue.subscribed("t", QoS::AtLeastOnce, false);
+        queue.subscribed("t", QoS::AtLeastOnce, false, false);
         queue
     }
 
@@ -194,7 +194,7 @@ mod tests {
         assert!(!held(&one), "the consumer takes nothing");
         queue.finish(10_006, 1, true, 5);
         assert!(queue.hold(10_007, &one));
-        queue.subscribed("debug", QoS::AtLeastOnce, true);
+        queue.subscribed("debug", QoS::AtLeastOnce, true, false);
         queue.measure(moment(10_100));
         assert!(!held(&one), "the operator says never");
     }

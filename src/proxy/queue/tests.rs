@@ -9,7 +9,7 @@ const BOUNDS: Bounds =
 fn a_queue_knows_its_filters_and_is_called_after_the_first() {
     let queue = Queue::new(1, "c".into(), None, BOUNDS, 1);
     for filter in ["$SYS/#", "billing/#", "debug/#", "billing/#"] {
-        queue.subscribed(filter, QoS::AtLeastOnce, false);
+        queue.subscribed(filter, QoS::AtLeastOnce, false, false);
     }
     let told = report(&queue, 1);
     assert_eq!((&*told.name, told.filters.len()), ("client/c:billing/#", 3));
@@ -22,18 +22,18 @@ fn a_queue_knows_its_filters_and_is_called_after_the_first() {
 #[test]
 fn the_last_filter_makes_way_for_the_next() {
     let queue = Queue::new(1, "c".into(), None, BOUNDS, 1);
-    queue.subscribed("billing/#", QoS::AtLeastOnce, false);
+    queue.subscribed("billing/#", QoS::AtLeastOnce, false, false);
     queue.unsubscribed("other");
-    queue.subscribed("debug/#", QoS::AtLeastOnce, false);
+    queue.subscribed("debug/#", QoS::AtLeastOnce, false, false);
     assert_eq!(report(&queue, 1).filters.len(), 2);
     queue.unsubscribed("billing/#");
     queue.unsubscribed("debug/#");
     assert_eq!(&*report(&queue, 2).name, "client/c:debug/#");
-    queue.subscribed("new/#", QoS::AtLeastOnce, false);
+    queue.subscribed("new/#", QoS::AtLeastOnce, false, false);
     assert_eq!(*report(&queue, 3).filters, ["new/#".into()]);
     queue.unsubscribed("new/#");
-    queue.subscribed("new/#", QoS::AtLeastOnce, false);
-    queue.subscribed("late/#", QoS::AtLeastOnce, false);
+    queue.subscribed("new/#", QoS::AtLeastOnce, false, false);
+    queue.subscribed("late/#", QoS::AtLeastOnce, false, false);
     assert_eq!(*report(&queue, 4).filters, ["new/#".into(), "late/#".into()]);
 }
 

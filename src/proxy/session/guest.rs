@@ -79,9 +79,7 @@ impl Sessions {
             return Some(known.clone());
         }
         let place = match (owner, known.map(|known| &known.place)) {
-            (Owner::Group(path), known) => {
-                Place::Group(self.invite_group(path, known.is_none(), qos, now)?)
-            }
+            (Owner::Group(path), known) => Place::Group(self.invite_group(path, known, qos, now)?),
             (Owner::Client(_), Some(Place::Session(session))) => Place::Session(Arc::clone(session)),
             (Owner::Client(client), _) => Place::Session(self.invite_session(client, now)),
         };
@@ -133,15 +131,19 @@ impl Sessions {
         all
     }
 
-    fn invite_group(&self, path: &str, is_new: bool, qos: QoS, now: Millis) -> Option<Arc<Feed>> {
+    fn invite_group(&self, path: &str, known: Option<&Place>, qos: QoS, now: Millis) -> Option<Arc<Feed>> {
         let (Some(name), plain) = topic::parse_subscription(path)? else { return None };
         let mut groups = self.groups.lock();
         let group = groups.entry(path.into()).or_insert_with(|| self.new_group(name, now));
-        group.members += usize::from(is_new);
+        group.members += usize::from(known.is_none());
         let queue = Arc::clone(&group.queue);
         drop(groups);
-        queue.subscribed(plain, qos, self.never_holds(Some(name), "", None, path));
-        let feed = Arc::new(Feed { queue, qos, not_from: None, as_published: false });
+        let never = self.never_holds(Some(name), "", None, path);
+        let feed = Arc::new(Feed { queue, qos, never, guest: true, not_from: None, as_published: false });
+        feed.begin(plain);
+        if let Some(Place::Group(before)) = known {
+            before.end();
+        }
         self.tree.write().insert(plain, Arc::clone(&feed));
         self.generation.fetch_add(1, Ordering::Release);
         Some(feed)
