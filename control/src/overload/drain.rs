@@ -104,7 +104,7 @@ impl DrainConfig {
             standing: Standing::new(self.target_delay, self.standing),
             phase: Phase::Idle,
             saturated: false,
-            held: false,
+            held: None,
             consumers: 0,
             total: 0.0,
             depth: 0.0,
@@ -125,8 +125,8 @@ pub struct DrainController {
     standing: Standing,
     phase: Phase,
     saturated: bool,
-    /// The queue holds publishers: that fewer messages come is not for want of being told.
-    held: bool,
+    /// For how long the queue has held publishers: that fewer messages come is not for want of being told.
+    held: Option<Span>,
     consumers: u32,
     total: f64,
     /// The depth, averaged over the time that devices take to hear.
@@ -182,7 +182,7 @@ impl Controller for DrainController {
         self.capacity.set_consumers(count);
     }
 
-    fn on_held(&mut self, held: bool) {
+    fn on_held(&mut self, held: Option<Span>) {
         self.held = held;
     }
 
@@ -214,8 +214,11 @@ impl DrainController {
         let demand = load.sound_demand();
         let long = load.reading.depth as f64 >= self.config.target_depth;
         let stands = self.standing.observe(now, &load.reading) && long;
-        // A queue over its target is no burst when more is on its way than consumers can take.
-        let more_to_come = self.depth > target && self.capacity.rate().is_some_and(|rate| demand > rate);
+        // A queue over its target is no burst when more is on its way than consumers can take; nor is one that would be if it
+        // did not hold publishers all the time.
+        let holds = self.held.is_some_and(|held| held >= self.config.standing);
+        let over = self.depth > target || holds;
+        let more_to_come = over && self.capacity.rate().is_some_and(|rate| demand > rate);
         let may_protect = self.saturated || !self.config.needs_saturation;
         // Apart, so that a queue that is held at its target does not go to and fro between two phases.
         let (far_over, far_under) = (self.depth > 1.5 * target, self.depth < 0.5 * target);
@@ -235,7 +238,7 @@ impl DrainController {
         } else {
             self.excess.observe(&load.reading, load.devices, self.told, lag, memory);
         }
-        if self.held {
+        if self.held.is_some() {
             self.excess.forgive();
         }
     }

@@ -17,7 +17,7 @@ pub use phase::PhaseConfig;
 
 use crate::flow::Reading;
 use crate::invalid::Invalid;
-use crate::time::Moment;
+use crate::time::{Moment, Span};
 
 /// What a controller is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -91,8 +91,9 @@ pub trait Controller {
     /// Takes in how many consumers share the queue; does nothing unless the algorithm looks ahead.
     fn on_consumers(&mut self, _count: u32) {}
 
-    /// Takes in whether the queue itself holds publishers, so that fewer messages come than they were told to send.
-    fn on_held(&mut self, _held: bool) {}
+    /// Takes in for how long the queue itself has held publishers, again and again, so that fewer messages come than they were
+    /// told to send; none when it holds nobody.
+    fn on_held(&mut self, _held: Option<Span>) {}
 
     /// What is wanted now.
     fn decision(&self) -> Decision;

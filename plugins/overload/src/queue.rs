@@ -62,8 +62,8 @@ pub(crate) struct Queue {
     turn: u64,
     /// For how long consumers have taken nothing of what waits.
     stuck: Span,
-    /// When it last held publishers.
-    held: Option<Moment>,
+    /// When it began to hold publishers, again and again, and when it last did.
+    held: Option<(Moment, Moment)>,
 }
 
 /// Who feeds a queue.
@@ -172,7 +172,7 @@ impl Queue {
 
     /// Whether it holds publishers, or just did.
     pub(crate) fn holds(&self, now: Moment) -> bool {
-        self.held.is_some_and(|held| now.since(held) < HELD)
+        self.held.is_some_and(|(_, last)| now.since(last) < HELD)
     }
 
     /// Whether it is protected in this way.
@@ -243,7 +243,8 @@ impl Queue {
             (reading.busy_time, reading.busy_departed) = (Span::ZERO, 0);
         }
         if report.held > 0 {
-            self.held = Some(turn.now);
+            let began = self.held.filter(|_| self.holds(turn.now)).map_or(turn.now, |(began, _)| began);
+            self.held = Some((began, turn.now));
         }
         self.decide(&reading, self.holds(turn.now), turn, sources);
     }
@@ -309,7 +310,8 @@ impl Queue {
         if self.is_served(turn.config) {
             let load = Load { reading: *reading, devices: sums.devices, demand: self.bounded(&sums) };
             self.controller.on_consumers(self.consumers);
-            self.controller.on_held(holds);
+            let held = self.held.filter(|_| holds).map(|(began, last)| last.since(began));
+            self.controller.on_held(held);
             self.controller.on_load(turn.now, &load);
             self.phase = self.controller.decision().phase;
         } else {

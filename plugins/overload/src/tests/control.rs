@@ -116,6 +116,37 @@ fn who_is_held_again_and_again_wants_more() {
     }
 }
 
+/// A queue that holds its publishers before it is over its target looks short, and is not: they are told what they may send.
+#[test]
+fn a_queue_that_holds_publishers_all_the_time_is_overloaded() {
+    let mut world = World::new(OverloadConfig::default());
+    let queue = world.queue(200.0);
+    // 55 ms of messages, where 60 ms are the target
+    world.queues[queue].bound = 11;
+    let devices = world.devices("d", 100, 20.0, &[queue]);
+    world.run(10.0);
+    assert_ne!(world.phase(queue), "idle");
+    let announced: f64 = devices.iter().map(|device| world.rate(*device)).sum();
+    assert!((150.0..=250.0).contains(&announced), "{announced}");
+}
+
+/// One that held them for a moment is not.
+#[test]
+fn a_queue_that_held_publishers_for_a_moment_is_not_overloaded() {
+    let mut world = World::new(OverloadConfig::default());
+    let queue = world.queue(200.0);
+    world.queues[queue].bound = 11;
+    world.devices("d", 100, 1.5, &[queue]);
+    for _ in 0..20 {
+        world.run(3.0);
+        assert_eq!(world.phase(queue), "idle");
+        world.devices("burst", 30, 1.0, &[queue]);
+        let burst = world.devices.len() - 30..world.devices.len();
+        world.run(0.3);
+        world.disconnect(&burst.collect::<Vec<_>>());
+    }
+}
+
 #[test]
 fn a_consumer_that_stalls_or_goes_holds_nobody_for_long() {
     let mut world = World::new(OverloadConfig::default());
