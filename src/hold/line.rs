@@ -9,6 +9,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::Gate;
+use crate::broker::clock::Millis;
 
 /// Publishers that wait for their turn, by the number of their session: who comes back has its place still.
 #[derive(Debug, Default)]
@@ -32,6 +33,10 @@ struct Waiting {
 /// The virtual time between two turns of a publisher of weight 1: fine enough for a million of them, and the time does not
 /// run out within years.
 const ROUND: u64 = 1 << 26;
+
+/// Each time that nobody had a turn since a line was last looked after, ten times a second, as many have one as consumers take
+/// messages in so many milliseconds: half of what they take meanwhile.
+pub const OVERDUE: Millis = 50;
 
 impl Line {
     /// Goes to the end, unless it stands in line already. The end is nearer for those who weigh more: they have their turn
@@ -85,6 +90,8 @@ pub struct HeldGates {
     /// For a few milliseconds.
     pub brief: HashMap<u64, Arc<Gate>>,
     line: Arc<Line>,
+    /// Somebody had a turn since the line was last looked after.
+    moved: bool,
 }
 
 impl HeldGates {
@@ -162,6 +169,11 @@ impl HeldGates {
         }
     }
 
+    /// Called now and then: whether nobody had a turn since it was called last.
+    pub fn is_stuck(&mut self) -> bool {
+        !std::mem::take(&mut self.moved)
+    }
+
     /// Forgets those who have left.
     pub fn forget_gone(&mut self) {
         let line = &self.line;
@@ -191,9 +203,11 @@ impl HeldGates {
         let bounded = room.in_time < room.full || room.strict;
         let in_time = room.in_time.min(room.full);
         if room.late || bounded && waiting > 0 {
-            let free = (in_time / 2).max(1).saturating_sub(room.fresh + *granted);
+            let free = if room.late { 0 } else { (in_time / 2).max(1) }.saturating_sub(room.fresh + *granted);
             let grant = u32::try_from(free / waiting.max(1)).unwrap_or(u32::MAX).max(1);
-            let turns = (!room.late && free > 0).then(|| gates.take_turns(free, grant));
+            let most = free.max(room.overdue);
+            let turns = (most > 0).then(|| gates.take_turns(most, grant));
+            gates.moved |= turns.as_ref().is_some_and(|turns| !turns.gates.is_empty());
             *granted += turns.as_ref().map_or(0, Turns::messages);
             return Released::some(gates.take_exempt(), turns);
         }
@@ -226,6 +240,8 @@ pub struct Room {
     pub full: usize,
     /// It is so late that nobody gets a turn.
     pub late: bool,
+    /// So many get one all the same: those who are not in line may keep a queue where it is, and nobody is to wait for ever.
+    pub overdue: usize,
     /// What comes when it is full may be thrown away.
     pub strict: bool,
 }

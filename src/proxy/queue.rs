@@ -289,7 +289,7 @@ impl Queue {
         state.balance(now, 0, u64::MAX);
         state.at_work(now);
         let enter = !std::mem::replace(&mut state.listed, true);
-        let released = self.let_go(&mut state, now);
+        let released = self.let_go(&mut state, now, 0);
         drop(state);
         released.open();
         enter
@@ -307,7 +307,7 @@ impl Queue {
         }
         state.balance(now, count, soonest);
         state.at_work(now);
-        let released = self.let_go(&mut state, now);
+        let released = self.let_go(&mut state, now, 0);
         drop(state);
         released.open();
     }
@@ -443,8 +443,8 @@ impl Measured for Queue {
             state.listed = false;
             return None;
         }
-        state.go_on();
-        let released = self.let_go(&mut state, millis);
+        let overdue = state.go_on(millis, &self.bounds);
+        let released = self.let_go(&mut state, millis, overdue);
         let held = state.take_most_held();
         let filter = state.filter();
         let report = QueueReport {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::{Bounds, Queue, State};
 use crate::broker::clock::{Millis, moment};
-use crate::hold::{Gate, HeldGates, Released, Room};
+use crate::hold::{Gate, HeldGates, OVERDUE, Released, Room};
 use crate::wire::QoS;
 
 /// A queue of so few messages is never late.
@@ -44,12 +44,12 @@ impl Queue {
         true
     }
 
-    /// Lets publishers go, once consumers have taken so much that there is room.
-    pub(super) fn let_go(&self, state: &mut State, now: Millis) -> Released {
+    /// Lets publishers go, once consumers have taken so much that there is room, and so many who are overdue in any case.
+    pub(super) fn let_go(&self, state: &mut State, now: Millis, overdue: usize) -> Released {
         if state.held.is_none() {
             return Released::default();
         }
-        let released = state.release_if_short(now, &self.bounds);
+        let released = state.release_if_short(now, &self.bounds, overdue);
         self.lasting.store(state.holds_lasting(), Ordering::Release);
         released
     }
@@ -115,7 +115,7 @@ impl State {
         u32::try_from(most).unwrap_or(u32::MAX)
     }
 
-    fn release_if_short(&mut self, now: Millis, bounds: &Bounds) -> Released {
+    fn release_if_short(&mut self, now: Millis, bounds: &Bounds, overdue: usize) -> Released {
         if !self.may_hold(now, bounds) {
             self.granted = 0;
             return Released::all(self.held.take());
@@ -126,17 +126,20 @@ impl State {
             in_time: number(self.takes_within(bounds.delay).max(FEW)),
             full: number(bounds.messages),
             late: self.is_late(now, bounds, bounds.delay / 2),
+            overdue,
             strict: bounds.limit != 0,
         };
         HeldGates::let_go(&mut self.held, &mut self.granted, &room)
     }
 
-    /// A turn of the control loop: others in line get their turn, should those who had it have sent nothing.
-    pub(super) fn go_on(&mut self) {
+    /// A turn of the control loop: others in line get their turn, should those who had it have sent nothing. How many are overdue.
+    pub(super) fn go_on(&mut self, now: Millis, bounds: &Bounds) -> usize {
         self.granted = 0;
-        if let Some(held) = &mut self.held {
-            held.forget_gone();
-        }
+        let Some(held) = &mut self.held else { return 0 };
+        held.forget_gone();
+        let least = usize::try_from(self.takes_within(OVERDUE)).unwrap_or(usize::MAX).max(1);
+        let stuck = self.held.as_mut().is_some_and(|held| held.is_stuck());
+        if stuck && !self.over(now, bounds) { least } else { 0 }
     }
 }
 
