@@ -35,6 +35,36 @@ pub struct Window {
     base: Millis,
     /// It is not halved before this moment.
     probe_at: Millis,
+    batch: Batch,
+}
+
+/// How many messages a client acknowledges at a time. With fewer than that in flight it might never acknowledge any.
+#[derive(Debug, Clone, Copy, Default)]
+struct Batch {
+    /// When it last acknowledged something, and at how many moments in this round.
+    at: Millis,
+    moments: u32,
+    /// The mean of a round, the highest one lately.
+    size: u32,
+}
+
+impl Batch {
+    fn acknowledged(&mut self, now: Millis) {
+        self.moments += u32::from(now != self.at || self.moments == 0);
+        self.at = now;
+    }
+
+    /// A round of so many acknowledgements is over; what was seen long ago counts less and less.
+    fn end_round(&mut self, count: u32) {
+        let mean = (count + self.moments / 2) / self.moments.max(1);
+        self.size = mean.max(self.size - self.size / 16);
+        self.moments = 0;
+    }
+
+    /// The smallest window: twice what it acknowledges at a time, since one batch may come in two parts.
+    fn least_window(&self) -> u32 {
+        if self.size > 1 { 2 * self.size } else { 1 }
+    }
 }
 
 /// As many acknowledgements as the window holds.
@@ -95,6 +125,7 @@ impl Window {
             least: Millis::MAX,
             base: 0,
             probe_at: 0,
+            batch: Batch::default(),
         }
     }
 
@@ -106,6 +137,7 @@ impl Window {
     /// One message was acknowledged after `delay`; so many were on their way on this connection, with it.
     pub fn acknowledged(&mut self, delay: Millis, in_flight: usize, now: Millis) {
         self.least = self.least.min(delay);
+        self.batch.acknowledged(now);
         let round = &mut self.round;
         round.delays = round.delays.saturating_add(delay);
         round.least = round.least.min(delay);
@@ -134,6 +166,8 @@ impl Window {
             Phase::Drain(probe) => Phase::Measure(probe),
             Phase::Measure(probe) => self.measured(probe, &round, now),
         };
+        self.batch.end_round(round.count);
+        self.size = self.size.max(self.batch.least_window().min(size));
         self.was_full = round.full;
         // no more than that was on its way, and it comes back first
         self.round = Round::of(round.peak.max(SAMPLE));
@@ -288,6 +322,42 @@ mod tests {
     fn a_client_far_away_has_what_is_on_its_way() {
         Client::check(600, 1, 10, 110);
         Client::check(600, 1, 300, 7);
+    }
+
+    /// One at a time, acknowledged so many at a time, however long that takes.
+    fn work_in_batches(batch: usize, service: Millis, time: Millis) -> u64 {
+        let mut window = Window::new(4096);
+        let (mut now, mut free, mut processed) = (1, 1, 0);
+        let (mut waiting, mut done) = (VecDeque::new(), VecDeque::new());
+        while now < time {
+            while waiting.len() + done.len() < window.size() {
+                waiting.push_back(now);
+            }
+            let Some(sent) = waiting.pop_front() else { break };
+            free = now.max(free) + service;
+            now = free;
+            done.push_back(sent);
+            if done.len() == batch {
+                for sent in std::mem::take(&mut done) {
+                    let in_flight = waiting.len() + batch;
+                    window.acknowledged(now - sent, in_flight, now);
+                    processed += 1;
+                }
+            }
+        }
+        processed
+    }
+
+    #[test]
+    fn a_client_that_acknowledges_many_at_a_time_is_never_waited_for() {
+        for (batch, service) in [(1, 20), (2, 20), (5, 20), (10, 20), (10, 100), (20, 20), (16, 1)] {
+            let (time, work) = (600_000, batch as Millis * service);
+            let processed = work_in_batches(batch, service, time);
+            assert!(
+                processed + 2 * work >= time / service,
+                "{processed} in batches of {batch}, {service} ms each"
+            );
+        }
     }
 
     #[test]
