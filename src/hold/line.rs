@@ -35,8 +35,9 @@ struct Waiting {
 const ROUND: u64 = 1 << 26;
 
 /// Each time that nobody had a turn since a line was last looked after, ten times a second, as many have one as consumers take
-/// messages in so many milliseconds: half of what they take meanwhile.
-pub const OVERDUE: Millis = 50;
+/// messages in so many milliseconds: a tenth of what they take meanwhile. With more, those in line would get more than
+/// those who keep to their rate.
+pub const OVERDUE: Millis = 10;
 
 impl Line {
     /// Goes to the end, unless it stands in line already. The end is nearer for those who weigh more: they have their turn
