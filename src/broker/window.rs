@@ -57,7 +57,7 @@ impl Batch {
     /// A round of so many acknowledgements is over; what was seen long ago counts less and less.
     fn end_round(&mut self, count: u32) {
         let mean = (count + self.moments / 2) / self.moments.max(1);
-        self.size = mean.max(self.size - self.size / 16);
+        self.size = mean.max(self.size - self.size.div_ceil(4));
         self.moments = 0;
     }
 
@@ -155,8 +155,9 @@ impl Window {
 
     fn end_round(&mut self, now: Millis) {
         let (round, size, mean) = (self.round, self.size, self.round.mean());
+        self.batch.end_round(round.count);
         self.phase = match self.phase {
-            Phase::Follow if mean > LATE && self.seems_to_wait(&round) && now >= self.probe_at => {
+            Phase::Follow if mean > LATE && self.seems_to_wait(&round) && self.may_probe(&round, now) => {
                 self.base = mean;
                 self.size = (round.peak.min(size) / 2).max(1);
                 Phase::Drain(Probe { size, peak: round.peak, mean })
@@ -166,11 +167,15 @@ impl Window {
             Phase::Drain(probe) => Phase::Measure(probe),
             Phase::Measure(probe) => self.measured(probe, &round, now),
         };
-        self.batch.end_round(round.count);
         self.size = self.size.max(self.batch.least_window().min(size));
         self.was_full = round.full;
         // no more than that was on its way, and it comes back first
         self.round = Round::of(round.peak.max(SAMPLE));
+    }
+
+    /// Whether the window may be halved: now, and for a client that acknowledges less at a time than would be left.
+    fn may_probe(&self, round: &Round, now: Millis) -> bool {
+        now >= self.probe_at && round.peak.min(self.size) / 2 >= self.batch.least_window()
     }
 
     /// Whether the client has several messages, and they take clearly longer than one has.
@@ -325,8 +330,7 @@ mod tests {
     }
 
     /// One at a time, acknowledged so many at a time, however long that takes.
-    fn work_in_batches(batch: usize, service: Millis, time: Millis) -> u64 {
-        let mut window = Window::new(4096);
+    fn work_in_batches(window: &mut Window, batch: usize, service: Millis, time: Millis) -> u64 {
         let (mut now, mut free, mut processed) = (1, 1, 0);
         let (mut waiting, mut done) = (VecDeque::new(), VecDeque::new());
         while now < time {
@@ -352,12 +356,26 @@ mod tests {
     fn a_client_that_acknowledges_many_at_a_time_is_never_waited_for() {
         for (batch, service) in [(1, 20), (2, 20), (5, 20), (10, 20), (10, 100), (20, 20), (16, 1)] {
             let (time, work) = (600_000, batch as Millis * service);
-            let processed = work_in_batches(batch, service, time);
+            let mut window = Window::new(4096);
+            let processed = work_in_batches(&mut window, batch, service, time);
+            assert!(service == 1 || window.size() <= (3 * batch).max(20), "{} for {batch}", window.size());
             assert!(
                 processed + 2 * work >= time / service,
                 "{processed} in batches of {batch}, {service} ms each"
             );
         }
+    }
+
+    /// Acknowledgements that came together while all went well do not keep the window large when it does not.
+    #[test]
+    fn a_client_that_becomes_slow_keeps_little() {
+        let mut window = Window::new(4096);
+        for turn in 1..200 {
+            (0..20).for_each(|_| window.acknowledged(1, 20, turn));
+        }
+        window.probe_at = 0;
+        Client { trip: 0, hands: 1, service: 100, uneven: false }.work(&mut window, 300_000);
+        assert!(window.size() <= 5, "{}", window.size());
     }
 
     #[test]

@@ -214,14 +214,14 @@ impl DrainController {
         let demand = load.sound_demand();
         let long = load.reading.depth as f64 >= self.config.target_depth;
         let stands = self.standing.observe(now, &load.reading) && long;
-        // A queue over its target is no burst when more is on its way than consumers can take; nor is one that would be if it
-        // did not hold publishers all the time.
-        let holds = self.held.is_some_and(|held| held >= self.config.standing);
-        let over = self.depth > target || holds;
-        let more_to_come = over && self.capacity.rate().is_some_and(|rate| demand > rate);
         let may_protect = self.saturated || !self.config.needs_saturation;
         // Apart, so that a queue that is held at its target does not go to and fro between two phases.
         let (far_over, far_under) = (self.depth > 1.5 * target, self.depth < 0.5 * target);
+        // A queue over its target is no burst when more is on its way than consumers can take; nor is one that would be over
+        // it if it did not hold publishers all the time.
+        let holds = self.held.is_some_and(|held| held >= self.config.standing);
+        let over = self.depth > target || holds && !far_under;
+        let more_to_come = over && self.capacity.rate().is_some_and(|rate| demand > rate);
         match self.phase {
             Phase::Idle if (stands || more_to_come) && may_protect => Phase::Protect,
             Phase::Protect if far_under => Phase::Recover,

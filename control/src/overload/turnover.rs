@@ -7,6 +7,9 @@ const LEAVING_MEMORY: f64 = 0.1;
 const MOST_LEAVING: f64 = 6.0;
 /// Seconds over which joining is averaged, at least: long, since a publisher told too little hears late.
 const JOINING_MEMORY: f64 = 2.0;
+/// No more are taken to join than so many times those who joined within that time: a crowd that came at once is no sign that
+/// as many come in each moment to come.
+const MOST_JOINING: f64 = 2.0;
 
 /// The least growth that is prepared for: those who have left count no more, and more may stay than it seems.
 pub const LEAST_GROWTH: f64 = 0.25;
@@ -19,7 +22,8 @@ pub struct Turnover {
     devices: Option<u64>,
     joining: f64,
     leaving: f64,
-    /// The same, averaged over the time that publishers take to hear.
+    /// Joining over its least time, and leaving over the time that publishers take to hear.
+    joined_lately: f64,
     left_lately: f64,
 }
 
@@ -35,6 +39,7 @@ impl Turnover {
         let left = before.saturating_sub(devices) as f64 / period;
         let share = |memory: f64| 1.0 - libm::exp(-period / memory);
         self.joining += (joined - self.joining) * share(lag.max(JOINING_MEMORY));
+        self.joined_lately += (joined - self.joined_lately) * share(JOINING_MEMORY);
         self.leaving += (left - self.leaving) * share(LEAVING_MEMORY);
         self.left_lately += (left - self.left_lately) * share(lag.max(LEAVING_MEMORY));
     }
@@ -44,7 +49,8 @@ impl Turnover {
     pub fn growth(&self, seconds: f64) -> f64 {
         let devices = self.devices.unwrap_or(0).max(1) as f64;
         let leaving = self.leaving.min(MOST_LEAVING * self.left_lately);
-        (1.0 + (self.joining - leaving) * seconds / devices).clamp(LEAST_GROWTH, MOST_GROWTH)
+        let joining = self.joining.min(MOST_JOINING * self.joined_lately);
+        (1.0 + (joining - leaving) * seconds / devices).clamp(LEAST_GROWTH, MOST_GROWTH)
     }
 }
 
@@ -62,6 +68,20 @@ mod tests {
     fn a_number_that_stays_does_not_grow() {
         assert_eq!(after(&[40; 10]).growth(5.0), 1.0);
         assert_eq!(Turnover::default().growth(5.0), 1.0);
+    }
+
+    /// All came in the first moment, and take long to hear: soon nobody is expected to follow them.
+    #[test]
+    fn a_crowd_that_came_at_once_is_soon_complete() {
+        let mut turnover = Turnover::default();
+        turnover.observe(10, 0.1, 12.5);
+        turnover.observe(2000, 0.1, 12.5);
+        assert_eq!(turnover.growth(12.5), MOST_GROWTH);
+        (0..140).for_each(|_| turnover.observe(2000, 0.1, 12.5));
+        assert!(turnover.growth(12.5) < 1.05, "{}", turnover.growth(12.5));
+        // One that goes on coming is not.
+        (1..=200).for_each(|more| turnover.observe(2000 + 2 * more, 0.1, 12.5));
+        assert!((1.06..1.15).contains(&turnover.growth(12.5)), "{}", turnover.growth(12.5));
     }
 
     #[test]

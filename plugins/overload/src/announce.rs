@@ -145,33 +145,25 @@ impl Announcer {
     }
 
     /// Tells all classes what is new to them. Those of a class hear what is for everybody else, too, so that is told only
-    /// when nothing is owed to a class: else they would go by it.
+    /// when each class that has a limit has heard of one: else they would go by it.
     pub(crate) fn classes(&mut self, advice: &[Advice], classes: &Classes, on: &Occasion<'_>) {
-        let mut all_told = true;
+        let mut all_know = true;
         for index in (0..classes.len()).filter(|index| *index != classes.default()) {
-            all_told &= self.class(index, &advice[index], true, classes, on);
+            self.class(index, &advice[index], true, classes, on);
+            all_know &= advice[index].rate.is_infinite() || self.classes[index].limited_at(on.now).is_some();
         }
-        self.class(classes.default(), &advice[classes.default()], all_told, classes, on);
+        self.class(classes.default(), &advice[classes.default()], all_know, classes, on);
     }
 
-    /// Tells the clients of a class, if it is time to and they may be told; says whether nothing is owed to them.
-    fn class(
-        &mut self,
-        index: usize,
-        advice: &Advice,
-        may_tell: bool,
-        classes: &Classes,
-        on: &Occasion<'_>,
-    ) -> bool {
+    /// Tells the clients of a class, if it is time to and they may be told.
+    fn class(&mut self, index: usize, advice: &Advice, may_tell: bool, classes: &Classes, on: &Occasion<'_>) {
         let mut topic = std::mem::take(&mut self.classes[index]);
         let untold = topic.newest().is_none() && advice.rate.is_infinite();
-        let due = !untold && topic.is_due(advice, on.now);
-        let told = !due || {
+        if !untold && topic.is_due(advice, on.now) {
             let name = self.topic(classes, index);
-            self.publish(&name, &mut topic, advice, may_tell, on)
-        };
+            self.publish(&name, &mut topic, advice, may_tell, on);
+        }
         self.classes[index] = topic;
-        told
     }
 
     /// Whether somebody of a class goes by a limit.
@@ -218,6 +210,12 @@ impl Announcer {
     /// Takes back what a client was told, and forgets it; says whether the budget allowed it.
     fn take_back(&mut self, client: &Arc<str>, on: &Occasion<'_>) -> bool {
         let name = format!("{}/rate/client/{client}", self.prefix);
+        if self.clients.get(client).is_some_and(|topic| topic.told.is_none()) {
+            // nobody heard it but those who came since, and what they read does not hold for long
+            self.clients.remove(client);
+            on.host.retain(&name, b"");
+            return true;
+        }
         let cost = on.host.subscribers(&name) as f64;
         if self.budget.spend(cost, 0.0) {
             let topic = self.clients.remove(client);
@@ -277,22 +275,14 @@ impl Announcer {
         }
     }
 
-    /// Publishes advice if the budget allows it and says whether it did. If it does not, newcomers at least are to be told
-    /// what is true.
-    fn publish(
-        &mut self,
-        name: &str,
-        topic: &mut Topic,
-        advice: &Advice,
-        may_tell: bool,
-        on: &Occasion<'_>,
-    ) -> bool {
+    /// Publishes advice if the budget allows it. If it does not, newcomers at least are to be told what is true.
+    fn publish(&mut self, name: &str, topic: &mut Topic, advice: &Advice, may_tell: bool, on: &Occasion<'_>) {
         let cost = on.host.subscribers(name) as f64;
         let keep = self.keep(cost, topic.urgency(advice, on.now), advice, on.now);
         let pays = may_tell && self.budget.spend(cost, keep);
         self.counts.put_off += u64::from(!pays);
         if !pays && !topic.is_stale(advice, on.now) {
-            return false;
+            return;
         }
         let ttl_ms = if pays { self.ttl_until_repeated(cost) } else { self.ttl_ms };
         let seq = self.next_seq(on.wall_ms);
@@ -306,7 +296,6 @@ impl Announcer {
             on.host.retain(name, &json(&message));
             (topic.kept, topic.withdrawn) = (told, false);
         }
-        pays
     }
 
     /// What is told must hold until there is enough in the purse to repeat it. What newcomers read need not: nobody promises
@@ -322,7 +311,7 @@ impl Announcer {
         if urgency == Urgency::End {
             return 0.0;
         }
-        let others: f64 = self.classes.iter().map(|topic| topic.limited_at(now)).sum();
+        let others: f64 = self.classes.iter().filter_map(|topic| topic.limited_at(now)).sum();
         let own = if advice.rate.is_finite() { cost } else { 0.0 };
         let spare = if urgency == Urgency::Step { SPARE * cost } else { 0.0 };
         others + self.clients_limited + own + spare

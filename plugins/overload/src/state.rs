@@ -91,9 +91,9 @@ impl State {
         });
         self.links = self.queues.values().map(Queue::publishers).sum();
         let camps = self.sources.apply(now, self.turns, &self.queues);
-        let arrived =
-            tick.queues.iter().fold(0_u64, |sum, report| sum.saturating_add(report.reading.arrived));
-        self.announcer.earn(arrived, elapsed.as_secs_f64());
+        // Of publishers here: what others before the same broker send pays for what they are told there.
+        let fed = tick.queues.iter().flat_map(|report| &report.feeders).map(|(_, count)| u64::from(*count));
+        self.announcer.earn(fed.fold(0, u64::saturating_add), elapsed.as_secs_f64());
         self.announce(&camps, &Occasion { now, wall_ms: tick.wall_ms, host: tick.host });
     }
 

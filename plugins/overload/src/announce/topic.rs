@@ -111,10 +111,10 @@ impl Topic {
         self.told.as_ref().filter(|told| told.advice.rate.is_finite()).map_or(0.0, |told| told.listeners)
     }
 
-    /// The same, but for those whose limit has run out.
-    pub(super) fn limited_at(&self, now: Moment) -> f64 {
-        let over = self.told.as_ref().is_none_or(|told| now.since(told.at) >= told.ttl);
-        if over { 0.0 } else { self.limited() }
+    /// The same; none without a limit that still holds.
+    pub(super) fn limited_at(&self, now: Moment) -> Option<f64> {
+        let told = self.told.as_ref().filter(|told| told.advice.rate.is_finite())?;
+        (now.since(told.at) < told.ttl).then_some(told.listeners)
     }
 }
 
