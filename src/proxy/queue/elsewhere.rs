@@ -253,6 +253,7 @@ impl State {
 
     /// Books what the other nodes did until now, as far as is known.
     pub(super) fn reckon(&mut self, now: Millis) {
+        self.reckoned = now;
         if self.others.is_empty() {
             return;
         }

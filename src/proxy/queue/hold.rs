@@ -16,7 +16,7 @@ const FIRST: u64 = 256;
 impl Queue {
     /// Closes the gate of a publisher that has just sent something, if there is too much of it; whether it just did.
     pub(in crate::proxy) fn hold(&self, now: Millis, gate: &Arc<Gate>) -> bool {
-        let mut state = self.state.lock();
+        let mut state = self.at(now);
         let exempt = gate.publisher.is_exempt();
         if !state.may_hold(now, &self.bounds)
             || !state.over(now, &self.bounds)
@@ -36,7 +36,7 @@ impl Queue {
 
     /// Closes the gate of a publisher that is about to send something, if others wait for their turn; whether it does.
     pub(in crate::proxy) fn hold_newcomer(&self, now: Millis, gate: &Arc<Gate>) -> bool {
-        let mut state = self.state.lock();
+        let mut state = self.at(now);
         if !state.holds_lasting() || !state.may_hold(now, &self.bounds) {
             return false;
         }

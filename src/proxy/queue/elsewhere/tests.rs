@@ -113,6 +113,19 @@ fn what_was_done_meanwhile_is_shown_little_by_little() {
     assert_eq!((seen.reading.depth, seen.reading.arrived, seen.lost, seen.dropped), (920, 0, 0, 0));
 }
 
+/// What consumers elsewhere are done with counts whenever something comes, not only when the queue is looked at.
+#[test]
+fn what_is_done_elsewhere_counts_at_once() {
+    let queue = queue();
+    hear(&queue, 100, counts(0, 0, 0));
+    queue.arrive(100, 9, QoS::AtLeastOnce, 150);
+    hear(&queue, 200, counts(0, 100, 0));
+    queue.arrive(250, 9, QoS::AtLeastOnce, 30);
+    assert_eq!(queue.waiting(), 30, "50 more are done by now");
+    queue.arrive(260, 9, QoS::AtLeastOnce, 5);
+    assert_eq!(queue.waiting(), 25);
+}
+
 /// What is uneven evens out: on average a node is taken to have sent what it sent.
 #[test]
 fn what_is_reckoned_is_right_on_average() {
