@@ -27,6 +27,8 @@ use crate::config::Settings;
 const MOST_NODES: usize = 64;
 /// A node is believed for no longer than this, in milliseconds.
 const LONGEST_TTL: Millis = 60_000;
+/// How long messages take is a mean over about so many of them.
+const STEADY: f64 = 8.0;
 
 /// This node among the others.
 pub(super) struct Nodes {
@@ -60,6 +62,8 @@ struct Crowds {
 #[derive(Default)]
 struct State {
     seq: u64,
+    /// Milliseconds that a message of this node takes to come back to it.
+    round: f64,
     others: HashMap<String, Other>,
     /// What was counted: queues go on being told of for a while.
     told: ToldOf,
@@ -156,11 +160,12 @@ impl Nodes {
 
     /// What this node says.
     fn tell(&self, proxy: &Proxy) -> Vec<u8> {
-        let now = proxy.clock.now();
-        let (seq, told) = {
+        // what it counts is no younger than that, however long it takes to look at all
+        let (now, at_ms) = (proxy.clock.now(), clock::wall());
+        let (seq, round_ms, told) = {
             let mut state = self.state.lock();
             state.seq += 1;
-            (state.seq, std::mem::take(&mut state.told))
+            (state.seq, state.round as u64, std::mem::take(&mut state.told))
         };
         // there may be many: nothing is locked meanwhile
         let (all, told) = self.look(proxy, &told, now);
@@ -172,7 +177,8 @@ impl Nodes {
             node: self.id.clone(),
             run: self.run,
             seq,
-            at_ms: clock::wall(),
+            at_ms,
+            round_ms,
             interval_ms: self.interval,
             ttl_ms: self.ttl,
             clients: proxy.connected(),
@@ -267,6 +273,9 @@ impl Nodes {
         if id == self.id && message.run > self.run {
             return self.nonsense(proxy, id, "another node has our name");
         }
+        if id == self.id {
+            self.came_back(&message, clock::wall());
+        }
         if id == self.id || self.take_in(proxy, &message) {
             // only of nodes that are listened to, so that these are not too many
             proxy.control.publish(topic, payload, true);
@@ -280,11 +289,22 @@ impl Nodes {
         }
     }
 
+    /// A message of this node came back to it: those of others take as long.
+    fn came_back(&self, message: &Message, wall: u64) {
+        if message.run == self.run {
+            // a clock may leap meanwhile
+            let took = wall.saturating_sub(message.at_ms).min(self.interval);
+            let mut state = self.state.lock();
+            state.round += (took as f64 - state.round) / STEADY;
+        }
+    }
+
     /// Takes in what a node says; whether it is listened to.
     fn take_in(&self, proxy: &Proxy, message: &Message) -> bool {
         let now = proxy.clock.now();
         let until = now + message.ttl_ms.min(LONGEST_TTL);
         let mut state = self.state.lock();
+        let age = age(state.round, message);
         if !state.others.contains_key(&message.node) {
             if state.others.len() >= MOST_NODES {
                 drop(state);
@@ -315,7 +335,7 @@ impl Nodes {
             let Some(guest) = proxy.sessions.invite(guest, &owner, &told.filters, qos, now) else { continue };
             let (rank, own) = ((told.since_ms, other.number), self.rank(guest.queue()));
             let (said, interval) = (message.at_ms, message.interval_ms);
-            let hearing = Hearing { rank, own, now, said, interval, until };
+            let hearing = Hearing { rank, own, now, age, said, interval, until };
             if guest.queue().hear(hearing, told.heard()) {
                 proxy.ledger.enter(guest.queue().number, Arc::clone(guest.queue()) as _);
             }
@@ -323,6 +343,12 @@ impl Nodes {
         }
         true
     }
+}
+
+/// How long a message was on its way, in milliseconds: half of the way of its node there and back, and half of this node's, whose
+/// messages take so long for it. The clocks of two nodes say less, they may differ.
+fn age(round: f64, message: &Message) -> Millis {
+    (round as u64 + message.round_ms.min(message.interval_ms)) / 2
 }
 
 /// The number of a node, the same for all who ask.

@@ -46,6 +46,8 @@ pub(in crate::proxy) struct Hearing {
     /// The same of this node.
     pub(in crate::proxy) own: Rank,
     pub(in crate::proxy) now: Millis,
+    /// How long it was on its way, in milliseconds.
+    pub(in crate::proxy) age: Millis,
     /// When it was said, in milliseconds by the node's own clock, which may be wrong.
     pub(in crate::proxy) said: u64,
     /// Milliseconds between two messages of the node.
@@ -53,12 +55,21 @@ pub(in crate::proxy) struct Hearing {
     pub(in crate::proxy) until: Millis,
 }
 
+impl Hearing {
+    /// When it was said by the clock of this node.
+    fn spoken(&self) -> Millis {
+        self.now.saturating_sub(self.age)
+    }
+}
+
 /// What is known of one node.
 #[derive(Debug)]
 pub(super) struct Other {
     rank: Rank,
     last: Heard,
+    /// When that was heard, and when it was said.
     at: Millis,
+    spoken: Millis,
     /// When it said that by its own clock, and the same without leaps.
     said: u64,
     time: Millis,
@@ -77,6 +88,7 @@ impl Other {
         Self {
             rank: hearing.rank,
             at: hearing.now,
+            spoken: hearing.spoken(),
             said: hearing.said,
             time: 0,
             interval: hearing.interval,
@@ -116,10 +128,10 @@ impl Other {
     fn hear(&mut self, hearing: &Hearing, heard: Heard) -> bool {
         let time = self.time + self.since_then(hearing);
         let sound = heard.counts.lost >= self.last.counts.lost
-            && self.arrived.hear(heard.counts.arrived, time, hearing.interval)
-            && self.done.hear(heard.counts.done, time, hearing.interval);
+            && self.arrived.hear(heard.counts.arrived, time, hearing)
+            && self.done.hear(heard.counts.done, time, hearing);
         if sound {
-            (self.said, self.time) = (hearing.said, time);
+            (self.said, self.time, self.spoken) = (hearing.said, time, hearing.spoken());
             (self.at, self.interval, self.until) = (hearing.now, hearing.interval, hearing.until);
             self.last = heard;
             if std::mem::take(&mut self.gone) {
@@ -180,16 +192,18 @@ impl Reckoned {
         Self { last: count, marks, from: count, booked: count, shown: count, ..Self::default() }
     }
 
-    /// The count as of this time; `interval` until the next time. False when that cannot be.
-    fn hear(&mut self, count: u64, time: Millis, interval: u64) -> bool {
+    /// The count as of this time, by a clock without leaps. False when that cannot be.
+    fn hear(&mut self, count: u64, time: Millis, hearing: &Hearing) -> bool {
         let Some(more) = count.checked_sub(self.last).filter(|more| *more <= MOST_AT_ONCE) else {
             return false;
         };
         self.last = count;
-        let (interval, rate) = (interval.max(1) as f64, self.rate(count, time, interval));
-        let next = count as f64 + rate * interval;
+        let (interval, rate) = (hearing.interval.max(1) as f64, self.rate(count, time, hearing.interval));
+        // it has gone on while that was on its way
+        let since = rate * hearing.age as f64;
+        let next = count as f64 + since + rate * interval;
         // what was booked and is not there, and will not be soon, is taken back: as many as just came are about to come
-        self.booked = self.booked.clamp(count, count + more);
+        self.booked = self.booked.clamp(count, count + since as u64 + more);
         self.shown = self.shown.min(self.booked);
         self.behind = self.booked - self.shown;
         self.rates = ((next - self.booked as f64).max(0.0) / interval, rate);
@@ -232,11 +246,11 @@ impl State {
         let number = hearing.rank.1;
         let arrived = heard.counts.arrived;
         // a node that is new here has sent all that since it met the queue
-        let met = hearing.now.saturating_sub(hearing.said.saturating_sub(hearing.rank.0));
+        let met = hearing.spoken().saturating_sub(hearing.said.saturating_sub(hearing.rank.0));
         let mut before = (met, 0);
         let known = self.others.iter_mut().find(|other| other.rank == hearing.rank);
         let goes_on = known.is_some_and(|other| {
-            before = (other.at, other.at_stranger.take().unwrap_or(arrived));
+            before = (other.spoken, other.at_stranger.take().unwrap_or(arrived));
             other.hear(hearing, heard.clone())
         });
         let known = self.know_strangers(before.0, arrived.saturating_sub(before.1));
@@ -371,7 +385,7 @@ impl State {
 
     /// When the node that has been silent for longest last spoke. Where none has spoken, all may have been silent so far.
     pub(super) fn oldest_word(&self) -> Millis {
-        self.there().map(|other| other.at).min().unwrap_or(0)
+        self.there().map(|other| other.spoken).min().unwrap_or(0)
     }
 
     /// How much later other nodes tell of something, in milliseconds.
