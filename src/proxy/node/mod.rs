@@ -9,11 +9,13 @@ mod message;
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tidegate_plugin::Crowd;
 use tokio::sync::Notify;
+use tokio::time::MissedTickBehavior;
 
 pub(super) use self::message::Owner;
 use self::message::{MOST_FILTERS, MOST_QUEUES, MOST_TOLD, Message, Told};
@@ -29,6 +31,8 @@ const MOST_NODES: usize = 64;
 const LONGEST_TTL: Millis = 60_000;
 /// How long messages take is a mean over about so many of them.
 const STEADY: f64 = 8.0;
+/// How often publishers are let go as consumers of other nodes take messages.
+const LET_GO: Duration = Duration::from_millis(10);
 
 /// This node among the others.
 pub(super) struct Nodes {
@@ -46,6 +50,8 @@ pub(super) struct Nodes {
     /// Taken before the locks of sessions and queues, and by nobody who has one of those.
     state: Mutex<State>,
     crowds: Mutex<Crowds>,
+    /// Queues for which publishers wait here, by number. Taken before the locks of queues, too.
+    holding: Mutex<HashMap<u64, Arc<Queue>>>,
     /// There is something that others should hear of at once.
     news: Notify,
 }
@@ -106,6 +112,7 @@ impl Nodes {
             prefix,
             state: Mutex::default(),
             crowds: Mutex::default(),
+            holding: Mutex::default(),
             news: Notify::new(),
         })
     }
@@ -114,7 +121,27 @@ impl Nodes {
     pub(super) fn start(proxy: &Arc<Proxy>) {
         if proxy.nodes.is_some() {
             tokio::spawn(link::run(Arc::downgrade(proxy)));
+            tokio::spawn(Self::let_go(Arc::downgrade(proxy)));
         }
+    }
+
+    /// Lets publishers go as consumers of other nodes take messages: nothing is seen of that here. If they waited for the next turn
+    /// of the control loop, a queue that holds no more than consumers take in that time would run empty.
+    async fn let_go(proxy: Weak<Proxy>) {
+        let mut turn = tokio::time::interval(LET_GO);
+        turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            turn.tick().await;
+            let Some(proxy) = proxy.upgrade() else { return };
+            let Some(nodes) = &proxy.nodes else { return };
+            let now = proxy.clock.now();
+            nodes.holding.lock().retain(|_, queue| queue.let_go_by_now(now));
+        }
+    }
+
+    /// Publishers wait for a queue.
+    pub(super) fn note_hold(&self, queue: &Arc<Queue>) {
+        self.holding.lock().insert(queue.number, Arc::clone(queue));
     }
 
     /// Other nodes that are there.

@@ -229,6 +229,11 @@ impl World {
             misses = if given { 0 } else { misses + 1 };
         }
         self.most = self.most.max(self.waiting);
+        if now.is_multiple_of(LET_GO.as_millis() as u64) {
+            for node in nodes.iter() {
+                node.queue.let_go_by_now(now);
+            }
+        }
         if now.is_multiple_of(100) {
             nodes.iter().for_each(|node| node.tick(now));
         }

@@ -44,6 +44,16 @@ impl Queue {
         true
     }
 
+    /// Lets publishers go for whom consumers of other nodes have made room by now; whether some still wait.
+    pub(in crate::proxy) fn let_go_by_now(&self, now: Millis) -> bool {
+        let mut state = self.at(now);
+        let released = self.let_go(&mut state, now);
+        let waits = state.held.is_some();
+        drop(state);
+        released.open();
+        waits
+    }
+
     /// Lets publishers go, once consumers have taken so much that there is room.
     pub(super) fn let_go(&self, state: &mut State, now: Millis) -> Released {
         if state.held.is_none() {
