@@ -176,6 +176,8 @@ struct Reckoned {
     shown: u64,
     /// How many more it turned out to be when it was last heard of.
     behind: u64,
+    /// How many fewer it is since then than its rate says, as there were no more.
+    missed: u64,
 }
 
 /// A count at some time.
@@ -207,7 +209,7 @@ impl Reckoned {
         self.shown = self.shown.min(self.booked);
         self.behind = self.booked - self.shown;
         self.rates = ((next - self.booked as f64).max(0.0) / interval, rate);
-        self.from = self.booked;
+        (self.from, self.missed) = (self.booked, 0);
         true
     }
 
@@ -220,18 +222,25 @@ impl Reckoned {
         (count - since.count) as f64 / (time - since.time).max(1) as f64
     }
 
-    /// How many more there are than were made known, so many milliseconds after it was last heard of.
-    fn due(&mut self, millis: u64, interval: u64) -> u64 {
+    /// Goes on until so many milliseconds after it was last heard of, by `most` at the most; by how many it did.
+    fn go_on(&mut self, millis: u64, interval: u64, most: u64) -> u64 {
         let soon = self.rates.0 * millis.min(interval) as f64;
         let late = self.rates.1 * millis.clamp(interval, GOES_ON * interval).saturating_sub(interval) as f64;
-        self.booked = self.booked.max(self.from + (soon + late) as u64);
+        let more = (self.from + (soon + late) as u64).saturating_sub(self.booked + self.missed);
+        // what could not happen is not made up for
+        self.missed += more.saturating_sub(most);
+        self.booked += more.min(most);
+        more.min(most)
+    }
+
+    /// How many more there are than were made known.
+    fn due(&mut self) -> u64 {
         self.booked - std::mem::replace(&mut self.shown, self.booked)
     }
 
     /// The same, but what it turned out to be more is shown little by little until the next time: it did not happen all at once.
     fn due_evenly(&mut self, millis: u64, interval: u64) -> u64 {
         let before = self.shown;
-        self.due(millis, interval);
         let still = self.behind * interval.saturating_sub(millis) / interval.max(1);
         self.shown = before.max(self.booked - still.min(self.booked));
         self.shown - before
@@ -275,7 +284,14 @@ impl State {
         let (mut arrived, mut done) = (0, 0);
         for other in self.others.iter_mut().filter(|other| !other.gone) {
             let millis = now.saturating_sub(other.at);
-            arrived += other.arrived.due(millis, other.interval);
+            other.arrived.go_on(millis, other.interval, u64::MAX);
+            arrived += other.arrived.due();
+        }
+        // consumers elsewhere are done with no more than there is
+        let mut left = self.for_others();
+        for other in self.others.iter_mut().filter(|other| !other.gone) {
+            let millis = now.saturating_sub(other.at);
+            left -= other.done.go_on(millis, other.interval, left);
             done += other.done.due_evenly(millis, other.interval);
         }
         self.idle.arrived(now, arrived);

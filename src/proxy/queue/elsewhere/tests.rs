@@ -127,6 +127,20 @@ fn what_is_done_elsewhere_counts_at_once() {
     assert_eq!(queue.waiting(), 25);
 }
 
+/// Consumers elsewhere that have nothing to do get nothing done, and do not make up for it.
+#[test]
+fn no_more_is_done_than_there_is() {
+    let queue = queue();
+    hear(&queue, 100, counts(0, 0, 0));
+    queue.arrive(100, 9, QoS::AtLeastOnce, 150);
+    hear(&queue, 200, counts(0, 100, 0));
+    assert_eq!(report(&queue, 280).waiting, 0, "50 were there, and 80 might have been done");
+    queue.arrive(280, 9, QoS::AtLeastOnce, 30);
+    assert_eq!(queue.waiting(), 30);
+    queue.arrive(290, 9, QoS::AtLeastOnce, 5);
+    assert_eq!(queue.waiting(), 25);
+}
+
 /// What was on its way for a while tells of that moment: a node has gone on since.
 #[test]
 fn news_are_as_old_as_they_are() {
