@@ -262,7 +262,7 @@ impl Queue {
             let (departed, empty) = (inner.flow.departed, inner.entries.is_empty());
             inner.service.took(now, departed, empty);
         }
-        let released = inner.release_if_short(now, limits, 0);
+        let released = inner.release_if_short(now, limits, taken);
         inner.entries.give_memory_back();
         drop(guard);
         released.open();

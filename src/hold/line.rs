@@ -9,7 +9,6 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::Gate;
-use crate::broker::clock::Millis;
 
 /// Publishers that wait for their turn, by the number of their session: who comes back has its place still.
 #[derive(Debug, Default)]
@@ -34,10 +33,9 @@ struct Waiting {
 /// run out within years.
 const ROUND: u64 = 1 << 26;
 
-/// Each time that nobody had a turn since a line was last looked after, ten times a second, as many have one as consumers take
-/// messages in so many milliseconds: a tenth of what they take meanwhile. With more, those in line would get more than
-/// those who keep to their rate.
-pub const OVERDUE: Millis = 10;
+/// While there is no room for those in line, since others keep the queue as long as it is, one of them has a turn for so many
+/// messages that consumers take. More often, and those in line would get more than those who keep to their rate.
+const OVERDUE: usize = 10;
 
 impl Line {
     /// Goes to the end, unless it stands in line already. The end is nearer for those who weigh more: they have their turn
@@ -91,8 +89,8 @@ pub struct HeldGates {
     /// For a few milliseconds.
     pub brief: HashMap<u64, Arc<Gate>>,
     line: Arc<Line>,
-    /// Somebody had a turn since the line was last looked after.
-    moved: bool,
+    /// Messages that consumers took since somebody had a turn.
+    taken: usize,
 }
 
 impl HeldGates {
@@ -170,11 +168,6 @@ impl HeldGates {
         }
     }
 
-    /// Called now and then: whether nobody had a turn since it was called last.
-    pub fn is_stuck(&mut self) -> bool {
-        !std::mem::take(&mut self.moved)
-    }
-
     /// Forgets those who have left.
     pub fn forget_gone(&mut self) {
         let line = &self.line;
@@ -195,22 +188,26 @@ impl HeldGates {
     /// Lets them go from a queue that has become shorter: all of them, or those whose turn it is. The exempt go as soon
     /// as it is not full. `granted` is how many messages were let go and have not come yet.
     pub fn let_go(held: &mut Option<Box<Self>>, granted: &mut usize, room: &Room) -> Released {
-        if room.fresh > room.full / 4 * 3 {
-            return Released::default();
-        }
         let Some(gates) = held else { return Released::default() };
+        let crowded = room.crowded || room.fresh > room.full / 4 * 3;
+        gates.taken = gates.taken.saturating_add(room.taken);
         let waiting = gates.waiting();
         // what they all send at once may be too much for a slow consumer, or more than is kept for it
         let bounded = room.in_time < room.full || room.strict;
         let in_time = room.in_time.min(room.full);
-        if room.late || bounded && waiting > 0 {
-            let free = if room.late { 0 } else { (in_time / 2).max(1) }.saturating_sub(room.fresh + *granted);
+        if crowded || room.late || bounded && waiting > 0 {
+            let room_until = |full: usize| full.saturating_sub(room.fresh + *granted);
+            let free = if crowded || room.late { 0 } else { room_until((in_time / 2).max(1)) };
+            let overdue = if room.over { 0 } else { room_until(room.full).min(gates.taken / OVERDUE) };
             let grant = u32::try_from(free / waiting.max(1)).unwrap_or(u32::MAX).max(1);
-            let most = free.max(room.overdue);
+            let most = free.max(overdue);
             let turns = (most > 0).then(|| gates.take_turns(most, grant));
-            gates.moved |= turns.as_ref().is_some_and(|turns| !turns.gates.is_empty());
+            if turns.as_ref().is_some_and(|turns| !turns.gates.is_empty()) {
+                gates.taken = 0;
+            }
             *granted += turns.as_ref().map_or(0, Turns::messages);
-            return Released::some(gates.take_exempt(), turns);
+            let exempt = if crowded { None } else { gates.take_exempt() };
+            return Released::some(exempt, turns);
         }
         if bounded {
             gates.grant_all(in_time.saturating_sub(room.fresh));
@@ -241,8 +238,12 @@ pub struct Room {
     pub full: usize,
     /// It is so late that nobody gets a turn.
     pub late: bool,
-    /// So many get one all the same: those who are not in line may keep a queue where it is, and nobody is to wait for ever.
-    pub overdue: usize,
+    /// It is so long that nobody gets a turn, by messages or bytes.
+    pub crowded: bool,
+    /// It is over its bounds: not even those who have waited for long get one.
+    pub over: bool,
+    /// Messages that consumers have just taken.
+    pub taken: usize,
     /// What comes when it is full may be thrown away.
     pub strict: bool,
 }

@@ -5,4 +5,4 @@ mod gate;
 mod line;
 
 pub use gate::{Gate, Gates, Held};
-pub use line::{HeldGates, Line, OVERDUE, Released, Room};
+pub use line::{HeldGates, Line, Released, Room};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Inner, Limits, Queue};
 use crate::broker::clock::Millis;
-use crate::hold::{Gate, HeldGates, OVERDUE, Released, Room};
+use crate::hold::{Gate, HeldGates, Released, Room};
 
 /// Whom a queue over its bound may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,10 +73,7 @@ impl Queue {
     pub fn go_on(&self, now: Millis, limits: &Limits) -> Released {
         let mut inner = self.0.lock();
         inner.granted = 0;
-        let stuck = inner.held.as_mut().is_some_and(|held| held.is_stuck());
-        let least = inner.service.takes_within(OVERDUE).max(1);
-        let overdue = if stuck && !inner.over(now, limits) { least } else { 0 };
-        inner.release_if_short(now, limits, overdue)
+        inner.release_if_short(now, limits, 0)
     }
 
     /// Called now and then for a queue that holds publishers: lets them go when the consumer makes no progress.
@@ -182,19 +179,21 @@ impl Inner {
         count
     }
 
-    /// Lets publishers go if the queue is short: all of them, or those whose turn it is, `overdue` of them even if it is not.
-    /// The exempt go as soon as it is not full.
-    pub(super) fn release_if_short(&mut self, now: Millis, limits: &Limits, overdue: usize) -> Released {
-        let (messages, bytes) = (limits.messages / 4 * 3, limits.bytes / 4 * 3);
-        if self.held.is_none() || self.entries.len() > messages || self.entries.bytes() > bytes {
+    /// Lets publishers go if the queue is short: all of them, or those whose turn it is; `taken` messages were just taken. The
+    /// exempt go as soon as it is not full.
+    pub(super) fn release_if_short(&mut self, now: Millis, limits: &Limits, taken: usize) -> Released {
+        if self.held.is_none() {
             return Released::default();
         }
+        let (messages, bytes) = (limits.messages / 4 * 3, limits.bytes / 4 * 3);
         let room = Room {
             fresh: self.entries.fresh(),
             in_time: self.service.takes_within(limits.delay).max(MIN_DEPTH),
             full: limits.messages,
             late: self.is_late(now, limits.delay, limits.delay / 2),
-            overdue,
+            crowded: self.entries.len() > messages || self.entries.bytes() > bytes,
+            over: self.over(now, limits),
+            taken,
             strict: false,
         };
         let released = HeldGates::let_go(&mut self.held, &mut self.granted, &room);

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::{Bounds, Queue, State};
 use crate::broker::clock::{Millis, moment};
-use crate::hold::{Gate, HeldGates, OVERDUE, Released, Room};
+use crate::hold::{Gate, HeldGates, Released, Room};
 use crate::wire::QoS;
 
 /// A queue of so few messages is never late.
@@ -16,7 +16,7 @@ const FIRST: u64 = 256;
 impl Queue {
     /// Closes the gate of a publisher that has just sent something, if there is too much of it; whether it just did.
     pub(in crate::proxy) fn hold(&self, now: Millis, gate: &Arc<Gate>) -> bool {
-        let mut state = self.state.lock();
+        let mut state = self.at(now);
         let exempt = gate.publisher.is_exempt();
         if !state.may_hold(now, &self.bounds)
             || !state.over(now, &self.bounds)
@@ -36,7 +36,7 @@ impl Queue {
 
     /// Closes the gate of a publisher that is about to send something, if others wait for their turn; whether it does.
     pub(in crate::proxy) fn hold_newcomer(&self, now: Millis, gate: &Arc<Gate>) -> bool {
-        let mut state = self.state.lock();
+        let mut state = self.at(now);
         if !state.holds_lasting() || !state.may_hold(now, &self.bounds) {
             return false;
         }
@@ -44,12 +44,23 @@ impl Queue {
         true
     }
 
-    /// Lets publishers go, once consumers have taken so much that there is room, and so many who are overdue in any case.
-    pub(super) fn let_go(&self, state: &mut State, now: Millis, overdue: usize) -> Released {
+    /// Lets publishers go for whom consumers of other nodes have made room by now; whether some still wait.
+    pub(in crate::proxy) fn let_go_by_now(&self, now: Millis) -> bool {
+        let mut state = self.at(now);
+        let released = self.let_go(&mut state, now, 0);
+        let waits = state.held.is_some();
+        drop(state);
+        released.open();
+        waits
+    }
+
+    /// Lets publishers go, once consumers have taken so much that there is room. `taken` is what they took since the last turn of the
+    /// control loop, and 0 in between.
+    pub(super) fn let_go(&self, state: &mut State, now: Millis, taken: u64) -> Released {
         if state.held.is_none() {
             return Released::default();
         }
-        let released = state.release_if_short(now, &self.bounds, overdue);
+        let released = state.release_if_short(now, &self.bounds, taken);
         self.lasting.store(state.holds_lasting(), Ordering::Release);
         released
     }
@@ -115,7 +126,7 @@ impl State {
         u32::try_from(most).unwrap_or(u32::MAX)
     }
 
-    fn release_if_short(&mut self, now: Millis, bounds: &Bounds, overdue: usize) -> Released {
+    fn release_if_short(&mut self, now: Millis, bounds: &Bounds, taken: u64) -> Released {
         if !self.may_hold(now, bounds) {
             self.granted = 0;
             return Released::all(self.held.take());
@@ -126,20 +137,20 @@ impl State {
             in_time: number(self.takes_within(bounds.delay).max(FEW)),
             full: number(bounds.messages),
             late: self.is_late(now, bounds, bounds.delay / 2),
-            overdue,
+            crowded: false,
+            over: self.over(now, bounds),
+            taken: number(taken),
             strict: bounds.limit != 0,
         };
         HeldGates::let_go(&mut self.held, &mut self.granted, &room)
     }
 
-    /// A turn of the control loop: others in line get their turn, should those who had it have sent nothing. How many are overdue.
-    pub(super) fn go_on(&mut self, now: Millis, bounds: &Bounds) -> usize {
+    /// A turn of the control loop: others in line get their turn, should those who had it have sent nothing.
+    pub(super) fn go_on(&mut self) {
         self.granted = 0;
-        let Some(held) = &mut self.held else { return 0 };
-        held.forget_gone();
-        let least = usize::try_from(self.takes_within(OVERDUE)).unwrap_or(usize::MAX).max(1);
-        let stuck = self.held.as_mut().is_some_and(|held| held.is_stuck());
-        if stuck && !self.over(now, bounds) { least } else { 0 }
+        if let Some(held) = &mut self.held {
+            held.forget_gone();
+        }
     }
 }
 
