@@ -16,6 +16,8 @@ pub struct Advice {
     /// By how specific they are: for everybody, for the class, for the client, with the last acknowledgement.
     sources: [Option<Told>; 4],
     phase: Phase,
+    /// Whether acknowledgements on this connection tell rates.
+    acks_tell: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -57,7 +59,7 @@ pub fn topics(prefix: &str, class: &str, client: &str) -> [String; 3] {
 impl Advice {
     /// Nothing has been told.
     pub fn new() -> Self {
-        Self { sources: [None; 4], phase: Phase::Idle }
+        Self { sources: [None; 4], phase: Phase::Idle, acks_tell: false }
     }
 
     /// Takes in what came on one of the [`topics`], by its place among them; nonsense is ignored.
@@ -86,7 +88,7 @@ impl Advice {
     /// changed, if an earlier one said something.
     pub fn on_ack(&mut self, value: Option<&str>, now: Nanos) {
         let Some(value) = value else {
-            if let Some(told) = &mut self.sources[3] {
+            if let Some(told) = self.sources[3].as_mut().filter(|_| self.acks_tell) {
                 told.until = now.saturating_add(told.ttl);
             }
             return;
@@ -96,14 +98,13 @@ impl Advice {
             // The next one comes with the next message.
             let intervals = rate.map_or(0.0, |rate| INTERVALS * SECOND as f64 / rate) as Nanos;
             self.sources[3] = Some(Told::new(0, rate, intervals.max(10 * SECOND), now));
+            self.acks_tell = true;
         }
     }
 
     /// After a reconnect, perhaps to a broker that tells nothing, plain acknowledgements confirm nothing.
     pub fn on_connect(&mut self) {
-        if let Some(told) = &mut self.sources[3] {
-            told.ttl = 0;
-        }
+        self.acks_tell = false;
     }
 
     /// What the gateway said last that it is doing.
@@ -175,8 +176,8 @@ mod tests {
         assert_eq!(advice.rate(5.0, 195 * SECOND), 0.1, "what still holds");
         advice.on_connect();
         assert_eq!(advice.rate(5.0, 196 * SECOND), 0.1);
-        advice.on_ack(None, 197 * SECOND);
-        assert!(advice.rate(5.0, 198 * SECOND) > 0.1);
+        (197..260).for_each(|second| advice.on_ack(None, second * SECOND));
+        assert!(advice.rate(5.0, 260 * SECOND) > 0.2, "nothing confirms it");
     }
 
     #[test]
