@@ -196,7 +196,7 @@ impl HeldGates {
         let bounded = room.in_time < room.full || room.strict;
         let in_time = room.in_time.min(room.full);
         if crowded || room.late || bounded && waiting > 0 {
-            let room_until = |full: usize| full.saturating_sub(room.fresh + *granted);
+            let room_until = |full: usize| full.saturating_sub(room.fresh.saturating_add(*granted));
             let free = if crowded || room.late { 0 } else { room_until((in_time / 2).max(1)) };
             let overdue = if room.over { 0 } else { room_until(room.full).min(gates.taken / OVERDUE) };
             let grant = u32::try_from(free / waiting.max(1)).unwrap_or(u32::MAX).max(1);
