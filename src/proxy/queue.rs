@@ -13,7 +13,7 @@ mod told;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tidegate_control::flow::Flow;
 use tidegate_control::time::{Moment, Span};
 use tidegate_plugin::QueueReport;
@@ -113,6 +113,8 @@ struct State {
     soonest: Option<u64>,
     /// What other nodes before the same broker say.
     others: Vec<Other>,
+    /// Until when what they did is booked.
+    reckoned: Millis,
     /// This node's, and that of the node whose base is known.
     rank: Rank,
     base_of: Rank,
@@ -210,6 +212,7 @@ impl Queue {
             strangers: Strangers::default(),
             soonest: None,
             others: Vec::new(),
+            reckoned: now,
             rank: Rank::default(),
             base_of: (u64::MAX, u64::MAX),
             told: Told::default(),
@@ -249,7 +252,7 @@ impl Queue {
 
     /// Messages passed that are for this queue; `true` when the ledger must be told of it.
     pub(super) fn arrive(&self, now: Millis, publisher: u64, qos: QoS, count: u32) -> bool {
-        let mut state = self.state.lock();
+        let mut state = self.at(now);
         if state.gone || qos == QoS::AtMostOnce && state.all_consumers() == 0 {
             // nobody is there, and such messages are not kept
             return false;
@@ -271,7 +274,7 @@ impl Queue {
     /// A message is on its way to a consumer; `true` when the ledger must be told of it. `stored` says that it was
     /// retained, so that it never waited.
     pub(super) fn deliver(&self, now: Millis, qos: QoS, stored: bool) -> bool {
-        let mut state = self.state.lock();
+        let mut state = self.at(now);
         state.settle(now);
         if stored {
             state.own.arrived += 1;
@@ -297,7 +300,7 @@ impl Queue {
 
     /// A consumer is done with messages, the quickest one after so many milliseconds; `acknowledged` ones were in flight.
     pub(super) fn finish(&self, now: Millis, count: u64, acknowledged: bool, soonest: u64) {
-        let mut state = self.state.lock();
+        let mut state = self.at(now);
         state.moved = now;
         if acknowledged {
             state.in_flight = state.in_flight.saturating_sub(count);
@@ -314,7 +317,7 @@ impl Queue {
 
     /// A consumer is there that takes so many messages at a time.
     pub(super) fn join(&self, now: Millis, window: u64) {
-        let mut state = self.state.lock();
+        let mut state = self.at(now);
         if state.all_consumers() == 0 {
             state.backlog = state.upstream.depth();
         }
@@ -327,7 +330,7 @@ impl Queue {
     /// A consumer that took so many messages at a time is gone with some in flight: if its session is kept, the upstream
     /// has them again. Those with QoS 0 that its socket had not taken are gone with it.
     pub(super) fn part(&self, now: Millis, window: u64, in_flight: u64, leaving: u64, blocked: bool) {
-        let mut state = self.state.lock();
+        let mut state = self.at(now);
         state.consumers = state.consumers.saturating_sub(1);
         state.window = state.window.saturating_sub(window.min(self.bounds.window));
         state.in_flight = state.in_flight.saturating_sub(in_flight);
@@ -350,7 +353,7 @@ impl Queue {
 
     /// The socket of a consumer takes nothing more, or does again.
     pub(super) fn set_blocked(&self, now: Millis, blocked: bool) {
-        let mut state = self.state.lock();
+        let mut state = self.at(now);
         state.blocked = if blocked { state.blocked + 1 } else { state.blocked.saturating_sub(1) };
         state.at_work(now);
     }
@@ -404,6 +407,16 @@ impl Queue {
         let state = self.state.lock();
         highest(&state.terms.here).unwrap_or(state.terms.qos())
     }
+
+    /// The state as it is now, with what other nodes did until then. A queue may come and go between two turns of the control
+    /// loop: who went by what others had done at the last one would see messages wait that are long gone.
+    fn at(&self, now: Millis) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock();
+        if state.reckoned < now {
+            state.reckon(now);
+        }
+        state
+    }
 }
 
 impl State {
@@ -426,9 +439,8 @@ impl State {
 
 impl Measured for Queue {
     fn measure(&self, now: Moment) -> Option<QueueReport> {
-        let mut state = self.state.lock();
         let millis = now.as_nanos() / 1_000_000;
-        state.reckon(millis);
+        let mut state = self.at(millis);
         state.settle(millis);
         state.note_depth(millis);
         let consumers = state.all_consumers();

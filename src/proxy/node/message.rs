@@ -33,6 +33,9 @@ pub(super) struct Message {
     pub(super) run: u64,
     pub(super) seq: u64,
     pub(super) at_ms: u64,
+    /// How long its messages take to come back to it.
+    #[serde(default)]
+    pub(super) round_ms: u64,
     pub(super) interval_ms: u64,
     pub(super) ttl_ms: u64,
     /// Clients that are connected to it.

@@ -9,11 +9,13 @@ mod message;
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tidegate_plugin::Crowd;
 use tokio::sync::Notify;
+use tokio::time::MissedTickBehavior;
 
 pub(super) use self::message::Owner;
 use self::message::{MOST_FILTERS, MOST_QUEUES, MOST_TOLD, Message, Told};
@@ -27,6 +29,10 @@ use crate::config::Settings;
 const MOST_NODES: usize = 64;
 /// A node is believed for no longer than this, in milliseconds.
 const LONGEST_TTL: Millis = 60_000;
+/// How long messages take is a mean over about so many of them.
+const STEADY: f64 = 8.0;
+/// How often publishers are let go as consumers of other nodes take messages.
+const LET_GO: Duration = Duration::from_millis(10);
 
 /// This node among the others.
 pub(super) struct Nodes {
@@ -44,6 +50,8 @@ pub(super) struct Nodes {
     /// Taken before the locks of sessions and queues, and by nobody who has one of those.
     state: Mutex<State>,
     crowds: Mutex<Crowds>,
+    /// Queues for which publishers wait here, by number. Taken before the locks of queues, too.
+    holding: Mutex<HashMap<u64, Arc<Queue>>>,
     /// There is something that others should hear of at once.
     news: Notify,
 }
@@ -60,6 +68,8 @@ struct Crowds {
 #[derive(Default)]
 struct State {
     seq: u64,
+    /// Milliseconds that a message of this node takes to come back to it.
+    round: f64,
     others: HashMap<String, Other>,
     /// What was counted: queues go on being told of for a while.
     told: ToldOf,
@@ -102,6 +112,7 @@ impl Nodes {
             prefix,
             state: Mutex::default(),
             crowds: Mutex::default(),
+            holding: Mutex::default(),
             news: Notify::new(),
         })
     }
@@ -110,7 +121,27 @@ impl Nodes {
     pub(super) fn start(proxy: &Arc<Proxy>) {
         if proxy.nodes.is_some() {
             tokio::spawn(link::run(Arc::downgrade(proxy)));
+            tokio::spawn(Self::let_go(Arc::downgrade(proxy)));
         }
+    }
+
+    /// Lets publishers go as consumers of other nodes take messages: nothing is seen of that here. If they waited for the next turn
+    /// of the control loop, a queue that holds no more than consumers take in that time would run empty.
+    async fn let_go(proxy: Weak<Proxy>) {
+        let mut turn = tokio::time::interval(LET_GO);
+        turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            turn.tick().await;
+            let Some(proxy) = proxy.upgrade() else { return };
+            let Some(nodes) = &proxy.nodes else { return };
+            let now = proxy.clock.now();
+            nodes.holding.lock().retain(|_, queue| queue.let_go_by_now(now));
+        }
+    }
+
+    /// Publishers wait for a queue.
+    pub(super) fn note_hold(&self, queue: &Arc<Queue>) {
+        self.holding.lock().insert(queue.number, Arc::clone(queue));
     }
 
     /// Other nodes that are there.
@@ -156,11 +187,12 @@ impl Nodes {
 
     /// What this node says.
     fn tell(&self, proxy: &Proxy) -> Vec<u8> {
-        let now = proxy.clock.now();
-        let (seq, told) = {
+        // what it counts is no younger than that, however long it takes to look at all
+        let (now, at_ms) = (proxy.clock.now(), clock::wall());
+        let (seq, round_ms, told) = {
             let mut state = self.state.lock();
             state.seq += 1;
-            (state.seq, std::mem::take(&mut state.told))
+            (state.seq, state.round as u64, std::mem::take(&mut state.told))
         };
         // there may be many: nothing is locked meanwhile
         let (all, told) = self.look(proxy, &told, now);
@@ -172,7 +204,8 @@ impl Nodes {
             node: self.id.clone(),
             run: self.run,
             seq,
-            at_ms: clock::wall(),
+            at_ms,
+            round_ms,
             interval_ms: self.interval,
             ttl_ms: self.ttl,
             clients: proxy.connected(),
@@ -267,6 +300,9 @@ impl Nodes {
         if id == self.id && message.run > self.run {
             return self.nonsense(proxy, id, "another node has our name");
         }
+        if id == self.id {
+            self.came_back(&message, clock::wall());
+        }
         if id == self.id || self.take_in(proxy, &message) {
             // only of nodes that are listened to, so that these are not too many
             proxy.control.publish(topic, payload, true);
@@ -280,11 +316,22 @@ impl Nodes {
         }
     }
 
+    /// A message of this node came back to it: those of others take as long.
+    fn came_back(&self, message: &Message, wall: u64) {
+        if message.run == self.run {
+            // a clock may leap meanwhile
+            let took = wall.saturating_sub(message.at_ms).min(self.interval);
+            let mut state = self.state.lock();
+            state.round += (took as f64 - state.round) / STEADY;
+        }
+    }
+
     /// Takes in what a node says; whether it is listened to.
     fn take_in(&self, proxy: &Proxy, message: &Message) -> bool {
         let now = proxy.clock.now();
         let until = now + message.ttl_ms.min(LONGEST_TTL);
         let mut state = self.state.lock();
+        let age = age(state.round, message);
         if !state.others.contains_key(&message.node) {
             if state.others.len() >= MOST_NODES {
                 drop(state);
@@ -315,7 +362,7 @@ impl Nodes {
             let Some(guest) = proxy.sessions.invite(guest, &owner, &told.filters, qos, now) else { continue };
             let (rank, own) = ((told.since_ms, other.number), self.rank(guest.queue()));
             let (said, interval) = (message.at_ms, message.interval_ms);
-            let hearing = Hearing { rank, own, now, said, interval, until };
+            let hearing = Hearing { rank, own, now, age, said, interval, until };
             if guest.queue().hear(hearing, told.heard()) {
                 proxy.ledger.enter(guest.queue().number, Arc::clone(guest.queue()) as _);
             }
@@ -323,6 +370,12 @@ impl Nodes {
         }
         true
     }
+}
+
+/// How long a message was on its way, in milliseconds: half of the way of its node there and back, and half of this node's, whose
+/// messages take so long for it. The clocks of two nodes say less, they may differ.
+fn age(round: f64, message: &Message) -> Millis {
+    (round as u64 + message.round_ms.min(message.interval_ms)) / 2
 }
 
 /// The number of a node, the same for all who ask.

@@ -264,3 +264,24 @@ async fn a_clean_session_is_not_mistaken_for_the_one_before() {
     nodes.sweep(&proxy, proxy.clock.now() + 2_001);
     assert_eq!(fed().count(), 1, "its client is here");
 }
+
+/// How long a message took is known by those that come back. A clock that leaps meanwhile changes little, and what was said
+/// before the last start nothing.
+#[tokio::test]
+async fn what_comes_back_tells_how_long_news_take() {
+    let proxy = node("a");
+    let nodes = proxy.nodes.as_ref().unwrap();
+    let own = tells(&proxy);
+    assert_eq!(own.round_ms, 0, "nothing came back yet");
+    (0..100).for_each(|_| nodes.came_back(&own, own.at_ms + 31));
+    let earlier = Message { run: own.run - 1, ..tells(&proxy) };
+    nodes.came_back(&earlier, earlier.at_ms + 150);
+    let told = tells(&proxy);
+    assert!((30..=31).contains(&told.round_ms), "{}", told.round_ms);
+    nodes.came_back(&own, own.at_ms + (1 << 40));
+    nodes.came_back(&own, own.at_ms - (1 << 40));
+    let told = tells(&proxy);
+    assert!((20..=60).contains(&told.round_ms), "{}", told.round_ms);
+    let of_other = |round_ms| age(30.0, &Message { round_ms, ..tells(&proxy) });
+    assert_eq!([of_other(10), of_other(50), of_other(u64::MAX)], [20, 40, 115], "no longer than an interval");
+}

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -17,8 +17,7 @@ use crate::ledger::Measured;
 use crate::proxy::queue::{Bounds, Heard};
 use crate::wire::QoS;
 
-/// Milliseconds that a consumer works on a message, and messages that it is sent at a time.
-const WORK: Millis = 10;
+/// Messages that a consumer is sent at a time.
 const WINDOW: u64 = 20;
 /// Messages a second that a device would send.
 const WANTS: f64 = 2_000.0;
@@ -134,12 +133,15 @@ impl Node {
         sent
     }
 
-    /// Consumers are done with what they worked on.
-    fn work(&mut self, now: Millis) {
+    /// Consumers are done with what they worked on for so long; how many messages these are.
+    fn work(&mut self, now: Millis, millis: Millis) -> u64 {
+        let mut done = 0;
         for in_flight in self.in_flight.iter_mut().filter(|in_flight| **in_flight > 0) {
-            self.queue.finish(now, 1, true, WORK);
+            self.queue.finish(now, 1, true, millis);
             *in_flight -= 1;
+            done += 1;
         }
+        done
     }
 
     /// One of its consumers gets a message, if it has room for it among so many; whether it has.
@@ -167,10 +169,26 @@ impl Node {
     }
 }
 
+/// What a node said to another one.
+struct News {
+    from: usize,
+    to: usize,
+    said: Millis,
+    heard: Heard,
+}
+
 /// Nodes before a broker in which so much waits.
 struct World {
     nodes: Vec<Node>,
+    /// What is on its way from node to node, and how long that takes.
+    news: VecDeque<News>,
+    transit: Millis,
     waiting: u64,
+    /// The most that waited.
+    most: u64,
+    /// Messages that consumers are done with, and milliseconds that one works on a message.
+    done: u64,
+    work: Millis,
     /// Whose turn it is to get a message.
     turn: usize,
     now: Millis,
@@ -188,15 +206,18 @@ impl World {
             .zip(shape)
             .map(|(number, (devices, consumers))| Node::new(number, *devices, *consumers))
             .collect();
-        Self { nodes, waiting: 0, turn: 0, now: 1_000, sent: WINDOW, silence: (0, 1), eager: false }
+        let (waiting, most, done, work) = (0, 0, 0, 10);
+        let (turn, now, sent, silence, eager) = (0, 1_000, WINDOW, (0, 1), false);
+        let (news, transit) = (VecDeque::new(), 0);
+        Self { nodes, news, transit, waiting, most, done, work, turn, now, sent, silence, eager }
     }
 
     fn step(&mut self) {
         let (now, nodes) = (self.now, &mut self.nodes);
         self.now += 1;
         self.waiting += nodes.iter_mut().map(|node| node.send(now)).sum::<u64>();
-        if now.is_multiple_of(WORK) {
-            nodes.iter_mut().for_each(|node| node.work(now));
+        if now.is_multiple_of(self.work) {
+            self.done += nodes.iter_mut().map(|node| node.work(now, self.work)).sum::<u64>();
         }
         // one after the other, as brokers do
         let mut misses = 0;
@@ -206,6 +227,12 @@ impl World {
             let given = nodes[node].give(now, consumer, self.sent);
             self.waiting -= u64::from(given);
             misses = if given { 0 } else { misses + 1 };
+        }
+        self.most = self.most.max(self.waiting);
+        if now.is_multiple_of(LET_GO.as_millis() as u64) {
+            for node in nodes.iter() {
+                node.queue.let_go_by_now(now);
+            }
         }
         if now.is_multiple_of(100) {
             nodes.iter().for_each(|node| node.tick(now));
@@ -218,12 +245,17 @@ impl World {
             !late && (since == 0 || eager && since == 20)
         };
         for from in (0..nodes.len()).filter(speaks) {
-            let said = nodes[from].says();
-            for to in (0..nodes.len()).filter(|to| *to != from) {
-                let (rank, own) = (nodes[from].rank, nodes[to].rank);
-                let hearing = Hearing { rank, own, now, said: now, interval: 200, until: now + 3_000 };
-                nodes[to].queue.hear(hearing, said.clone());
-            }
+            let heard = nodes[from].says();
+            let news = |to| News { from, to, said: now, heard: heard.clone() };
+            self.news.extend((0..nodes.len()).filter(|to| *to != from).map(news));
+        }
+        let age = self.transit;
+        let due = self.news.partition_point(|news| news.said + age <= now);
+        for news in self.news.drain(..due) {
+            let (rank, own) = (nodes[news.from].rank, nodes[news.to].rank);
+            let said = news.said;
+            let hearing = Hearing { rank, own, now, age, said, interval: 200, until: now + 3_000 };
+            nodes[news.to].queue.hear(hearing, news.heard);
         }
     }
 
@@ -258,6 +290,39 @@ fn two_nodes_announce_what_one_would() {
     ] {
         let two = announced(&shape);
         assert!((two / one - 1.0).abs() <= 0.05, "{name}: two announce {two}, one {one}");
+    }
+}
+
+/// As many messages as may wait come and go faster than nodes speak, and within a turn of the control loop.
+#[test]
+fn a_queue_that_is_quicker_than_news_is_known_all_the_same() {
+    let settled = |transit, shape: &[(u64, usize)]| {
+        let mut world = World::new(shape);
+        (world.work, world.transit) = (2, transit);
+        world.announced(40_000);
+        (world.done, world.most) = (0, 0);
+        (world.announced(40_000), world.done, world.most)
+    };
+    let (one, ..) = settled(0, &[(6, 2)]);
+    assert!((950.0..=1_050.0).contains(&one), "{one}: two consumers take 500 messages a second each");
+    for (name, shape) in [
+        ("both everywhere", [(3, 1), (3, 1)].as_slice()),
+        ("devices everywhere, consumers at the node that knows the queue for longer", &[(3, 2), (3, 0)]),
+        ("devices everywhere, consumers at the other one", &[(3, 0), (3, 2)]),
+        ("apart, devices at the node that knows the queue for longer", &[(6, 0), (0, 2)]),
+        ("apart, consumers there", &[(0, 2), (6, 0)]),
+        ("uneven", &[(5, 1), (1, 1)]),
+        ("three, devices at the first", &[(6, 0), (0, 1), (0, 1)]),
+        ("three, devices at the last", &[(0, 1), (0, 1), (6, 0)]),
+        ("three, consumers at the last", &[(3, 0), (3, 0), (0, 2)]),
+    ] {
+        for transit in [0, 50] {
+            let (all, done, most) = settled(transit, shape);
+            let told = format!("{name}, news take {transit} ms");
+            assert!((all / one - 1.0).abs() <= 0.05, "{told}: they announce {all}, one {one}");
+            assert!(done >= 38_800, "{told}: consumers were done with {done} messages of 40,000");
+            assert!(most <= 100, "{told}: {most} messages waited, which takes longer than 100 ms");
+        }
     }
 }
 

@@ -107,6 +107,7 @@ impl Pair {
                 }
                 if self.grant == 0 && feed.queue.hold(now, &self.gate) {
                     self.proxy.stats.holds.add(1);
+                    self.proxy.nodes.iter().for_each(|nodes| nodes.note_hold(&feed.queue));
                 }
             }
         }

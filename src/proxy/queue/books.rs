@@ -77,6 +77,14 @@ impl State {
         self.base + self.own.there() + self.others.iter().map(Other::there).sum::<i64>()
     }
 
+    /// Messages that consumers at other nodes have or can get, as far as is known.
+    pub(super) fn for_others(&self) -> u64 {
+        if self.hearsay().is_some() {
+            return u64::MAX;
+        }
+        (self.sum() - self.in_flight as i64).max(0) as u64
+    }
+
     /// Consumers of this node got messages, at most so many of which are strangers: all that no node counted, nor is taken to
     /// have sent. What other nodes were done with since they last spoke is not known for sure, and proves nothing.
     pub(super) fn meet_strangers(&mut self, now: Millis, most: u64) {

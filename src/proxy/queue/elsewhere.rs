@@ -46,6 +46,8 @@ pub(in crate::proxy) struct Hearing {
     /// The same of this node.
     pub(in crate::proxy) own: Rank,
     pub(in crate::proxy) now: Millis,
+    /// How long it was on its way, in milliseconds.
+    pub(in crate::proxy) age: Millis,
     /// When it was said, in milliseconds by the node's own clock, which may be wrong.
     pub(in crate::proxy) said: u64,
     /// Milliseconds between two messages of the node.
@@ -53,12 +55,21 @@ pub(in crate::proxy) struct Hearing {
     pub(in crate::proxy) until: Millis,
 }
 
+impl Hearing {
+    /// When it was said by the clock of this node.
+    fn spoken(&self) -> Millis {
+        self.now.saturating_sub(self.age)
+    }
+}
+
 /// What is known of one node.
 #[derive(Debug)]
 pub(super) struct Other {
     rank: Rank,
     last: Heard,
+    /// When that was heard, and when it was said.
     at: Millis,
+    spoken: Millis,
     /// When it said that by its own clock, and the same without leaps.
     said: u64,
     time: Millis,
@@ -77,6 +88,7 @@ impl Other {
         Self {
             rank: hearing.rank,
             at: hearing.now,
+            spoken: hearing.spoken(),
             said: hearing.said,
             time: 0,
             interval: hearing.interval,
@@ -116,10 +128,10 @@ impl Other {
     fn hear(&mut self, hearing: &Hearing, heard: Heard) -> bool {
         let time = self.time + self.since_then(hearing);
         let sound = heard.counts.lost >= self.last.counts.lost
-            && self.arrived.hear(heard.counts.arrived, time, hearing.interval)
-            && self.done.hear(heard.counts.done, time, hearing.interval);
+            && self.arrived.hear(heard.counts.arrived, time, hearing)
+            && self.done.hear(heard.counts.done, time, hearing);
         if sound {
-            (self.said, self.time) = (hearing.said, time);
+            (self.said, self.time, self.spoken) = (hearing.said, time, hearing.spoken());
             (self.at, self.interval, self.until) = (hearing.now, hearing.interval, hearing.until);
             self.last = heard;
             if std::mem::take(&mut self.gone) {
@@ -164,6 +176,8 @@ struct Reckoned {
     shown: u64,
     /// How many more it turned out to be when it was last heard of.
     behind: u64,
+    /// How many fewer it is since then than its rate says, as there were no more.
+    missed: u64,
 }
 
 /// A count at some time.
@@ -180,20 +194,22 @@ impl Reckoned {
         Self { last: count, marks, from: count, booked: count, shown: count, ..Self::default() }
     }
 
-    /// The count as of this time; `interval` until the next time. False when that cannot be.
-    fn hear(&mut self, count: u64, time: Millis, interval: u64) -> bool {
+    /// The count as of this time, by a clock without leaps. False when that cannot be.
+    fn hear(&mut self, count: u64, time: Millis, hearing: &Hearing) -> bool {
         let Some(more) = count.checked_sub(self.last).filter(|more| *more <= MOST_AT_ONCE) else {
             return false;
         };
         self.last = count;
-        let (interval, rate) = (interval.max(1) as f64, self.rate(count, time, interval));
-        let next = count as f64 + rate * interval;
+        let (interval, rate) = (hearing.interval.max(1) as f64, self.rate(count, time, hearing.interval));
+        // it has gone on while that was on its way
+        let since = rate * hearing.age as f64;
+        let next = count as f64 + since + rate * interval;
         // what was booked and is not there, and will not be soon, is taken back: as many as just came are about to come
-        self.booked = self.booked.clamp(count, count + more);
+        self.booked = self.booked.clamp(count, count + since as u64 + more);
         self.shown = self.shown.min(self.booked);
         self.behind = self.booked - self.shown;
         self.rates = ((next - self.booked as f64).max(0.0) / interval, rate);
-        self.from = self.booked;
+        (self.from, self.missed) = (self.booked, 0);
         true
     }
 
@@ -206,18 +222,25 @@ impl Reckoned {
         (count - since.count) as f64 / (time - since.time).max(1) as f64
     }
 
-    /// How many more there are than were made known, so many milliseconds after it was last heard of.
-    fn due(&mut self, millis: u64, interval: u64) -> u64 {
+    /// Goes on until so many milliseconds after it was last heard of, by `most` at the most; by how many it did.
+    fn go_on(&mut self, millis: u64, interval: u64, most: u64) -> u64 {
         let soon = self.rates.0 * millis.min(interval) as f64;
         let late = self.rates.1 * millis.clamp(interval, GOES_ON * interval).saturating_sub(interval) as f64;
-        self.booked = self.booked.max(self.from + (soon + late) as u64);
+        let more = (self.from + (soon + late) as u64).saturating_sub(self.booked + self.missed);
+        // what could not happen is not made up for
+        self.missed += more.saturating_sub(most);
+        self.booked += more.min(most);
+        more.min(most)
+    }
+
+    /// How many more there are than were made known.
+    fn due(&mut self) -> u64 {
         self.booked - std::mem::replace(&mut self.shown, self.booked)
     }
 
     /// The same, but what it turned out to be more is shown little by little until the next time: it did not happen all at once.
     fn due_evenly(&mut self, millis: u64, interval: u64) -> u64 {
         let before = self.shown;
-        self.due(millis, interval);
         let still = self.behind * interval.saturating_sub(millis) / interval.max(1);
         self.shown = before.max(self.booked - still.min(self.booked));
         self.shown - before
@@ -232,11 +255,11 @@ impl State {
         let number = hearing.rank.1;
         let arrived = heard.counts.arrived;
         // a node that is new here has sent all that since it met the queue
-        let met = hearing.now.saturating_sub(hearing.said.saturating_sub(hearing.rank.0));
+        let met = hearing.spoken().saturating_sub(hearing.said.saturating_sub(hearing.rank.0));
         let mut before = (met, 0);
         let known = self.others.iter_mut().find(|other| other.rank == hearing.rank);
         let goes_on = known.is_some_and(|other| {
-            before = (other.at, other.at_stranger.take().unwrap_or(arrived));
+            before = (other.spoken, other.at_stranger.take().unwrap_or(arrived));
             other.hear(hearing, heard.clone())
         });
         let known = self.know_strangers(before.0, arrived.saturating_sub(before.1));
@@ -253,6 +276,7 @@ impl State {
 
     /// Books what the other nodes did until now, as far as is known.
     pub(super) fn reckon(&mut self, now: Millis) {
+        self.reckoned = now;
         if self.others.is_empty() {
             return;
         }
@@ -260,7 +284,14 @@ impl State {
         let (mut arrived, mut done) = (0, 0);
         for other in self.others.iter_mut().filter(|other| !other.gone) {
             let millis = now.saturating_sub(other.at);
-            arrived += other.arrived.due(millis, other.interval);
+            other.arrived.go_on(millis, other.interval, u64::MAX);
+            arrived += other.arrived.due();
+        }
+        // consumers elsewhere are done with no more than there is
+        let mut left = self.for_others();
+        for other in self.others.iter_mut().filter(|other| !other.gone) {
+            let millis = now.saturating_sub(other.at);
+            left -= other.done.go_on(millis, other.interval, left);
             done += other.done.due_evenly(millis, other.interval);
         }
         self.idle.arrived(now, arrived);
@@ -370,7 +401,7 @@ impl State {
 
     /// When the node that has been silent for longest last spoke. Where none has spoken, all may have been silent so far.
     pub(super) fn oldest_word(&self) -> Millis {
-        self.there().map(|other| other.at).min().unwrap_or(0)
+        self.there().map(|other| other.spoken).min().unwrap_or(0)
     }
 
     /// How much later other nodes tell of something, in milliseconds.

@@ -16,7 +16,7 @@ const FIRST: u64 = 256;
 impl Queue {
     /// Closes the gate of a publisher that has just sent something, if there is too much of it; whether it just did.
     pub(in crate::proxy) fn hold(&self, now: Millis, gate: &Arc<Gate>) -> bool {
-        let mut state = self.state.lock();
+        let mut state = self.at(now);
         let exempt = gate.publisher.is_exempt();
         if !state.may_hold(now, &self.bounds)
             || !state.over(now, &self.bounds)
@@ -36,12 +36,22 @@ impl Queue {
 
     /// Closes the gate of a publisher that is about to send something, if others wait for their turn; whether it does.
     pub(in crate::proxy) fn hold_newcomer(&self, now: Millis, gate: &Arc<Gate>) -> bool {
-        let mut state = self.state.lock();
+        let mut state = self.at(now);
         if !state.holds_lasting() || !state.may_hold(now, &self.bounds) {
             return false;
         }
         state.hold_one(gate);
         true
+    }
+
+    /// Lets publishers go for whom consumers of other nodes have made room by now; whether some still wait.
+    pub(in crate::proxy) fn let_go_by_now(&self, now: Millis) -> bool {
+        let mut state = self.at(now);
+        let released = self.let_go(&mut state, now, 0);
+        let waits = state.held.is_some();
+        drop(state);
+        released.open();
+        waits
     }
 
     /// Lets publishers go, once consumers have taken so much that there is room. `taken` is what they took since the last turn of the

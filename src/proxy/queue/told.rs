@@ -39,7 +39,7 @@ impl Queue {
     /// It says so of some moment that is not long ago. If there were as many then as far as could be seen, all is well. Else
     /// what is too much was lost, and what is too little came without being seen.
     pub(in crate::proxy) fn hear_broker(&self, now: Millis, word: Word) -> bool {
-        let mut state = self.state.lock();
+        let mut state = self.at(now);
         state.remember_depth(now);
         state.told.until = word.until;
         // the last one before that time counts, too: it may have lasted

@@ -27,7 +27,7 @@ fn report(queue: &Queue, now: Millis) -> QueueReport {
 
 /// A node that speaks every 100 milliseconds and is believed for 1,000.
 fn hear_from(queue: &Queue, rank: Rank, now: Millis, heard: Heard) {
-    queue.hear(Hearing { rank, own: OWN, now, said: now, interval: 100, until: now + 1_000 }, heard);
+    queue.hear(Hearing { rank, own: OWN, now, age: 0, said: now, interval: 100, until: now + 1_000 }, heard);
 }
 
 fn hear(queue: &Queue, now: Millis, heard: Heard) {
@@ -75,7 +75,8 @@ fn a_node_goes_on_as_it_did_until_it_says_otherwise() {
 #[test]
 fn early_news_change_no_rate() {
     let say = |queue: &Queue, now, said, arrived| {
-        let hearing = Hearing { rank: YOUNGER, own: OWN, now, said, interval: 100, until: now + 1_000 };
+        let hearing =
+            Hearing { rank: YOUNGER, own: OWN, now, age: 0, said, interval: 100, until: now + 1_000 };
         queue.hear(hearing, counts(arrived, 0, 0));
     };
     for leap in [0, 1 << 40] {
@@ -111,6 +112,46 @@ fn what_was_done_meanwhile_is_shown_little_by_little() {
     assert_eq!(departed, [20, 20, 20, 20]);
     let seen = report(&queue, 400);
     assert_eq!((seen.reading.depth, seen.reading.arrived, seen.lost, seen.dropped), (920, 0, 0, 0));
+}
+
+/// What consumers elsewhere are done with counts whenever something comes, not only when the queue is looked at.
+#[test]
+fn what_is_done_elsewhere_counts_at_once() {
+    let queue = queue();
+    hear(&queue, 100, counts(0, 0, 0));
+    queue.arrive(100, 9, QoS::AtLeastOnce, 150);
+    hear(&queue, 200, counts(0, 100, 0));
+    queue.arrive(250, 9, QoS::AtLeastOnce, 30);
+    assert_eq!(queue.waiting(), 30, "50 more are done by now");
+    queue.arrive(260, 9, QoS::AtLeastOnce, 5);
+    assert_eq!(queue.waiting(), 25);
+}
+
+/// Consumers elsewhere that have nothing to do get nothing done, and do not make up for it.
+#[test]
+fn no_more_is_done_than_there_is() {
+    let queue = queue();
+    hear(&queue, 100, counts(0, 0, 0));
+    queue.arrive(100, 9, QoS::AtLeastOnce, 150);
+    hear(&queue, 200, counts(0, 100, 0));
+    assert_eq!(report(&queue, 280).waiting, 0, "50 were there, and 80 might have been done");
+    queue.arrive(280, 9, QoS::AtLeastOnce, 30);
+    assert_eq!(queue.waiting(), 30);
+    queue.arrive(290, 9, QoS::AtLeastOnce, 5);
+    assert_eq!(queue.waiting(), 25);
+}
+
+/// What was on its way for a while tells of that moment: a node has gone on since.
+#[test]
+fn news_are_as_old_as_they_are() {
+    let queue = queue();
+    for (now, arrived) in [(140, 100), (240, 200), (340, 300)] {
+        let (said, until) = (now - 40, now + 1_000);
+        let hearing = Hearing { rank: YOUNGER, own: OWN, now, age: 40, said, interval: 100, until };
+        queue.hear(hearing, counts(arrived, 0, 0));
+    }
+    assert_eq!(report(&queue, 340).waiting, 340);
+    assert_eq!(report(&queue, 370).waiting, 370);
 }
 
 /// What is uneven evens out: on average a node is taken to have sent what it sent.
@@ -259,7 +300,7 @@ impl World {
             let until = self.now + 100_000;
             let (rank, own) = (self.ranks[from], self.ranks[to]);
             let heard = self.queues[from].own(rank);
-            let hearing = Hearing { rank, own, now: self.now, said: self.now, interval: 10, until };
+            let hearing = Hearing { rank, own, now: self.now, age: 0, said: self.now, interval: 10, until };
             self.queues[to].hear(hearing, heard);
         }
         self.queues.iter().for_each(|queue| {
