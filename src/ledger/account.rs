@@ -19,8 +19,6 @@ pub struct Account {
     delays: Delays,
     feeders: HashMap<u64, u32>,
     last: Totals,
-    /// Messages that were booked as arrived and did not arrive.
-    taken_back: u64,
     /// Milliseconds of the quickest acknowledgement.
     soonest: u64,
     /// Messages that are booked and not there, at the least in so many turns in a row.
@@ -57,7 +55,6 @@ impl Account {
             delays: Delays::default(),
             feeders: HashMap::new(),
             last: Totals::default(),
-            taken_back: 0,
             soonest: u64::MAX,
             surplus: 0,
             surplus_turns: 0,
@@ -94,12 +91,9 @@ impl Account {
         self.flow.discard(now, count);
     }
 
-    /// Messages that were said to have entered did not: they are in no count of what was thrown away, and those that enter
-    /// next stand for them, so that what arrived is right over time.
+    /// Messages that were said to have entered did not, the last ones first: those that enter next stand for them.
     pub fn take_back(&mut self, now: Moment, count: u64) {
-        let taken = self.flow.discard(now, count);
-        self.last.dropped = self.last.dropped.wrapping_add(taken);
-        self.taken_back = self.taken_back.saturating_add(taken);
+        self.flow.undo(now, count);
     }
 
     /// Messages that are there.
@@ -134,17 +128,11 @@ impl Account {
     pub fn statement(&mut self, now: Moment, consumers: u32, there: u64) -> Statement {
         self.write_off(now, there);
         self.flow.set_window(consumers.into());
-        let mut reading = self.flow.read(now);
-        let back = self.taken_back.min(reading.arrived);
-        (reading.arrived, self.taken_back) = (reading.arrived - back, self.taken_back - back);
+        let reading = self.flow.read(now);
         let totals = self.flow.totals();
         let (dropped, lost) =
             (totals.dropped.wrapping_sub(self.last.dropped), totals.lost.wrapping_sub(self.last.lost));
         self.last = totals;
-        // a debt that nothing stands for any more says nothing about what comes later
-        if reading.depth == 0 {
-            self.taken_back = 0;
-        }
         let idle = reading.depth == 0 && reading.arrived == 0 && reading.departed == 0;
         self.quiet = if idle { self.quiet.saturating_add(1) } else { 0 };
         Statement {

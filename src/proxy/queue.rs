@@ -18,8 +18,8 @@ use tidegate_control::flow::Flow;
 use tidegate_control::time::{Moment, Span};
 use tidegate_plugin::QueueReport;
 
-pub(super) use self::books::Counts;
 use self::books::Strangers;
+pub(super) use self::books::{Counts, MOST_THERE};
 use self::elsewhere::Other;
 pub(super) use self::elsewhere::{Heard, Hearing};
 use self::idle::Idle;
@@ -381,8 +381,10 @@ impl Queue {
         let mut state = self.state.lock();
         state.rank = rank;
         let (base, among) = state.told_base();
+        let counts = state.settled();
         Heard {
-            counts: state.settled(),
+            counts,
+            fresh: state.own.strangers - counts.strangers,
             base,
             among,
             in_flight: state.in_flight,
@@ -401,11 +403,15 @@ impl Queue {
         format!("$share/{}/{filter}", self.owner)
     }
 
-    /// The highest QoS of those who subscribe here, for other nodes. What these said themselves is said again only where
-    /// nobody subscribes here: else nodes would go on saying to each other what is over.
-    pub(super) fn own_qos(&self) -> QoS {
-        let state = self.state.lock();
-        highest(&state.terms.here).unwrap_or(state.terms.qos())
+    /// The highest QoS of those who subscribe here, if somebody does. Only that is told to other nodes: those who repeat what
+    /// others said would go on saying to each other what is over.
+    pub(super) fn own_qos(&self) -> Option<QoS> {
+        highest(&self.state.lock().terms.here)
+    }
+
+    /// The highest QoS of all who subscribe.
+    pub(super) fn qos(&self) -> QoS {
+        self.state.lock().terms.qos()
     }
 
     /// The state as it is now, with what other nodes did until then. A queue may come and go between two turns of the control

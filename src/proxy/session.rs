@@ -75,6 +75,8 @@ pub(super) struct State {
     learned: Vec<Arc<str>>,
     /// When it ends, while nobody has it.
     ends: Millis,
+    /// Its client is here, or was here last as far as is known, so that this node tells others of it.
+    ours: bool,
     /// Other nodes that have it.
     guests: usize,
 }
@@ -125,7 +127,7 @@ impl Sessions {
         if let Some(session) = known {
             let mut state = session.state.lock();
             if present {
-                state.connection = connection;
+                (state.connection, state.ours) = (connection, true);
                 drop(state);
                 // it may just have been forgotten
                 self.sessions.lock().insert(Arc::clone(client_id), Arc::clone(&session));
@@ -136,7 +138,7 @@ impl Sessions {
             self.forget(&session, old);
         }
         let queue = Arc::new(Queue::new(self.next(), Arc::clone(client_id), None, self.bounds, now));
-        let state = State { connection, learn: present, ..State::default() };
+        let state = State { connection, ours: true, learn: present, ..State::default() };
         let session = Arc::new(Session { client_id: Arc::clone(client_id), queue, state: Mutex::new(state) });
         self.sessions.lock().insert(Arc::clone(client_id), Arc::clone(&session));
         session
@@ -151,17 +153,27 @@ impl Sessions {
         state.connection = 0;
         state.ends = if expiry == u32::MAX { Millis::MAX } else { now + u64::from(expiry) * 1000 };
         drop(state);
-        if expiry == 0 || self.sessions.lock().len() > self.max_offline + self.connected.read().len() {
+        if expiry == 0 || self.are_too_many() {
             self.end(session);
         }
+    }
+
+    /// Whether more sessions are remembered than there should be.
+    fn are_too_many(&self) -> bool {
+        self.sessions.lock().len() > self.max_offline + self.connected.read().len()
     }
 
     /// Forgets sessions that have ended.
     pub(super) fn sweep(&self, now: Millis) {
         let all: Vec<_> = self.sessions.lock().values().cloned().collect();
         for session in all {
-            let state = session.state.lock();
-            let over = state.connection == 0 && state.guests == 0 && state.ends <= now;
+            let mut state = session.state.lock();
+            if state.connection != 0 || state.ends > now {
+                continue;
+            }
+            // as far as this node knows it is over: others may know better
+            state.ours = false;
+            let over = state.guests == 0;
             drop(state);
             if over {
                 self.end(&session);
@@ -287,7 +299,7 @@ impl Sessions {
     fn end(&self, session: &Arc<Session>) {
         let mut sessions = self.sessions.lock();
         let mut state = session.state.lock();
-        if state.connection != 0 || state.guests != 0 {
+        if state.connection != 0 {
             return;
         }
         if sessions.get(&session.client_id).is_some_and(|known| Arc::ptr_eq(known, session)) {

@@ -58,6 +58,18 @@ impl Curve {
         }
     }
 
+    /// Forgets what is at the tail, from message number `end` on.
+    pub(super) fn cut(&mut self, end: u64) {
+        while let Some(last) = self.last_mut() {
+            let over = last.end.wrapping_sub(end);
+            if over < last.end.wrapping_sub(last.start) {
+                last.end = end;
+                return;
+            }
+            self.len -= 1;
+        }
+    }
+
     /// When the head, message number `gone`, arrived.
     pub(super) fn head(&self, gone: u64) -> Option<Moment> {
         if self.len == 0 {

@@ -90,6 +90,8 @@ pub struct Flow {
     least_depth: u64,
     last: Totals,
     last_at: Moment,
+    /// Messages that readings told of and that did not arrive.
+    undone: u64,
 }
 
 impl Flow {
@@ -112,6 +114,7 @@ impl Flow {
             least_depth: 0,
             last: Totals::default(),
             last_at: now,
+            undone: 0,
         }
     }
 
@@ -134,6 +137,20 @@ impl Flow {
         let start = self.totals.arrived;
         self.totals.arrived = start.wrapping_add(count);
         self.curve.push(now, start, self.totals.arrived);
+    }
+
+    /// Takes back messages that were booked and did not arrive, the last ones first, and returns how many of them were there.
+    /// Those that arrive next stand for them in readings, so that what arrived is right over time.
+    pub fn undo(&mut self, now: Moment, count: u64) -> u64 {
+        self.advance(now);
+        let count = count.min(self.totals.waiting());
+        for arrived in [&mut self.totals.arrived, &mut self.last.arrived] {
+            *arrived = arrived.wrapping_sub(count);
+        }
+        self.undone = self.undone.saturating_add(count);
+        self.curve.cut(self.totals.arrived);
+        self.left();
+        count
     }
 
     /// Books messages that consumers took, and returns how many of them were really there.
@@ -194,12 +211,16 @@ impl Flow {
     pub fn read(&mut self, now: Moment) -> Reading {
         let now = self.advance(now);
         self.count_busy(now);
+        let arrived = self.totals.arrived.wrapping_sub(self.last.arrived);
+        let undone = self.undone.min(arrived);
+        // where nothing is left that was told of too early, what comes later does not stand for it
+        self.undone = if self.depth() == 0 { 0 } else { self.undone - undone };
         let reading = Reading {
             elapsed: now.since(self.last_at),
             depth: self.depth(),
             least_depth: self.least_depth,
             delay: self.delay(now),
-            arrived: self.totals.arrived.wrapping_sub(self.last.arrived),
+            arrived: arrived - undone,
             departed: self.totals.departed.wrapping_sub(self.last.departed),
             busy_time: core::mem::take(&mut self.busy_time),
             busy_departed: core::mem::take(&mut self.busy_departed),

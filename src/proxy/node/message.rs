@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_plugin::Crowd;
 
 use crate::broker::topic;
-use crate::proxy::queue::{Counts, Heard};
+use crate::proxy::queue::{Counts, Heard, MOST_THERE};
 use crate::wire::QoS;
 
 /// Bytes of a message that is read, and of the queues that one may tell of: the rest of it is short.
@@ -21,7 +21,7 @@ const MOST_NAME: usize = 512;
 /// Consumers, publishers and messages in flight beyond which a number is not believed.
 const MOST_COUNT: u64 = 10_000_000;
 /// Messages that nobody counts up to.
-const MOST_MESSAGES: u64 = 1 << 52;
+const MOST_MESSAGES: u64 = 1 << 48;
 
 /// A node's message.
 #[derive(Debug, Serialize, Deserialize)]
@@ -53,8 +53,9 @@ pub(super) struct Told {
     pub(super) client: Option<String>,
     /// Filters, without `$share/group/`; a group has one.
     pub(super) filters: Vec<String>,
-    #[serde(default)]
-    pub(super) qos: u8,
+    /// The highest QoS of those who subscribe at the node; none of a group that only its publishers feed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) qos: Option<u8>,
     /// Messages of its publishers so far, and messages that its consumers are done with so far.
     pub(super) arrived: u64,
     pub(super) done: u64,
@@ -64,6 +65,9 @@ pub(super) struct Told {
     /// Messages that consumers got and that no node had counted so far.
     #[serde(default)]
     pub(super) strangers: u64,
+    /// The same of those that other nodes may still tell of.
+    #[serde(default)]
+    pub(super) fresh: u64,
     /// Since when it knows the queue, in milliseconds since 1970.
     pub(super) since_ms: u64,
     /// Messages that are there beside what nodes count, and a mark of the nodes that this one counts.
@@ -118,7 +122,13 @@ pub(super) fn is_told_filter(filter: &str) -> bool {
 }
 
 impl Told {
-    pub(super) fn new(owner: &Owner, filters: Vec<String>, qos: QoS, since_ms: u64, own: Heard) -> Self {
+    pub(super) fn new(
+        owner: &Owner,
+        filters: Vec<String>,
+        qos: Option<QoS>,
+        since_ms: u64,
+        own: Heard,
+    ) -> Self {
         let (group, client) = match owner {
             Owner::Group(path) => (topic::parse_subscription(path).and_then(|(group, _)| group), None),
             Owner::Client(client) => (None, Some(client.clone())),
@@ -128,11 +138,12 @@ impl Told {
             group: group.map(str::to_owned),
             client,
             filters,
-            qos: qos as u8,
+            qos: qos.map(|qos| qos as u8),
             arrived: own.counts.arrived,
             done: own.counts.done,
             lost: own.counts.lost,
             strangers: own.counts.strangers,
+            fresh: own.fresh,
             since_ms,
             base: own.base,
             among: own.among,
@@ -168,8 +179,8 @@ impl Told {
         }
     }
 
-    pub(super) fn highest_qos(&self) -> QoS {
-        QoS::from_bits(self.qos).unwrap_or(QoS::ExactlyOnce)
+    pub(super) fn highest_qos(&self) -> Option<QoS> {
+        self.qos.map(|qos| QoS::from_bits(qos).unwrap_or(QoS::ExactlyOnce))
     }
 
     /// What it says in numbers.
@@ -186,6 +197,7 @@ impl Told {
                 lost: self.lost,
                 strangers: self.strangers,
             },
+            fresh: self.fresh,
             base: self.base,
             among: self.among,
             in_flight: self.in_flight,
@@ -211,8 +223,11 @@ impl Told {
             && [self.arrived, self.done, self.lost, self.strangers]
                 .iter()
                 .all(|count| *count <= MOST_MESSAGES)
-            && self.base.unsigned_abs() <= MOST_MESSAGES * 64
+            && [self.base, self.heard().counts.there()]
+                .iter()
+                .all(|there| (-MOST_THERE..=MOST_THERE).contains(there))
             && self.in_flight <= MOST_COUNT
+            && self.fresh <= MOST_MESSAGES
             && self.window <= MOST_COUNT * MOST_COUNT
             && u64::from(self.consumers) <= MOST_COUNT
             && self.publishers.len() <= MOST_CROWDS

@@ -8,11 +8,11 @@ mod link;
 mod message;
 
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use ring::digest::{SHA256, digest};
 use tidegate_plugin::Crowd;
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
@@ -89,7 +89,12 @@ struct Other {
 
 /// A queue that another node told of.
 struct Known {
-    guest: Guest,
+    queue: Arc<Queue>,
+    /// Some client of that node subscribes to it.
+    guest: Option<Guest>,
+    /// The last message that told of it, and whether there was another one since: then no consumer is there any more.
+    seq: u64,
+    silent: bool,
     until: Millis,
 }
 
@@ -172,16 +177,16 @@ impl Nodes {
             let number = other.number;
             let silent = other.until <= now;
             let over = other.queues.extract_if(|_, known| silent || known.until <= now);
-            gone.extend(over.map(|(_, known)| (number, known.guest)));
+            gone.extend(over.map(|(_, known)| (number, known)));
             if silent {
                 tracing::info!(node = id, "a node is silent: its share is given back");
                 proxy.control.publish(&format!("{}{id}", self.prefix), b"", true);
             }
             !silent
         });
-        for (node, guest) in gone {
-            guest.queue().forget_node(now, node);
-            proxy.sessions.see_off(guest, now);
+        for (node, known) in gone {
+            known.queue.forget_node(now, node);
+            known.guest.into_iter().for_each(|guest| proxy.sessions.see_off(guest, now));
         }
     }
 
@@ -265,7 +270,7 @@ impl Nodes {
             filters.truncate(MOST_FILTERS);
             left_out += before - filters.len();
             let queue = listed.queue();
-            let told = Told::new(&owner, filters, queue.own_qos(), self.rank(queue).0, own);
+            let told = Told::new(&owner, filters, listed.own_qos(), self.rank(queue).0, own);
             if !told.is_sound() {
                 left_out += 1;
                 continue;
@@ -352,21 +357,38 @@ impl Nodes {
         }
         if message.run > other.run {
             // it has started again, and counts from zero
-            other.queues.values().for_each(|known| known.guest.queue().forget_node(now, other.number));
+            other.queues.values().for_each(|known| known.queue.forget_node(now, other.number));
         }
         (other.run, other.seq, other.until) = (message.run, message.seq, until);
         for told in &message.queues {
             let Some(owner) = told.owner() else { continue };
-            let (qos, queues) = (told.highest_qos(), &mut other.queues);
-            let guest = queues.get(&owner).map(|known| &known.guest);
-            let Some(guest) = proxy.sessions.invite(guest, &owner, &told.filters, qos, now) else { continue };
-            let (rank, own) = ((told.since_ms, other.number), self.rank(guest.queue()));
+            let before = other.queues.remove(&owner).and_then(|known| known.guest);
+            let guest = match told.highest_qos() {
+                Some(qos) => proxy.sessions.invite(before.as_ref(), &owner, &told.filters, qos, now),
+                None => {
+                    before.into_iter().for_each(|guest| proxy.sessions.see_off(guest, now));
+                    None
+                }
+            };
+            // what nobody subscribes to is no queue, whoever feeds it
+            let Some(queue) = proxy.sessions.queue_of(&owner) else { continue };
+            let (rank, own) = ((told.since_ms, other.number), self.rank(&queue));
             let (said, interval) = (message.at_ms, message.interval_ms);
             let hearing = Hearing { rank, own, now, age, said, interval, until };
-            if guest.queue().hear(hearing, told.heard()) {
-                proxy.ledger.enter(guest.queue().number, Arc::clone(guest.queue()) as _);
+            if queue.hear(hearing, told.heard()) {
+                proxy.ledger.enter(queue.number, Arc::clone(&queue) as _);
             }
-            queues.insert(owner, Known { guest, until });
+            other.queues.insert(owner, Known { queue, guest, seq: message.seq, silent: false, until });
+        }
+        let number = other.number;
+        for known in other.queues.values_mut().filter(|known| known.seq != message.seq && !known.silent) {
+            known.silent = true;
+            known.queue.forget_node(now, number);
+        }
+        // a node tells of so many at a time: who tells of others each time does not make us remember all of them
+        if other.queues.len() > 2 * MOST_QUEUES {
+            let over = other.queues.extract_if(|_, known| known.silent).filter_map(|(_, known)| known.guest);
+            over.for_each(|guest| proxy.sessions.see_off(guest, now));
         }
         true
     }
@@ -378,11 +400,10 @@ fn age(round: f64, message: &Message) -> Millis {
     (round as u64 + message.round_ms.min(message.interval_ms)) / 2
 }
 
-/// The number of a node, the same for all who ask.
+/// The number of a node, the same for all who ask, whatever they were built with.
 fn number_of(id: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    id.hash(&mut hasher);
-    hasher.finish()
+    let digest = digest(&SHA256, id.as_bytes());
+    digest.as_ref().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 /// Whether this can be the name of a node.

@@ -187,6 +187,99 @@ async fn nodes_do_not_go_on_saying_what_is_over() {
     assert_eq!((qos(&a), qos(&b)), (0, 0));
 }
 
+/// Publishers at two nodes feed a group that has no member any more: that is nobody's queue, and publishers are not held for it.
+#[tokio::test]
+async fn nodes_do_not_remember_groups_that_have_no_member() {
+    let (a, b) = (node("a"), node("b"));
+    let talk = |from: &Arc<Proxy>, to: &Arc<Proxy>| {
+        let nodes = from.nodes.as_ref().unwrap();
+        to.nodes.as_ref().unwrap().hear(to, &nodes.topic, &nodes.tell(from));
+    };
+    let fed = |proxy: &Proxy| {
+        let feeds = proxy.sessions.matching("s/1");
+        for feed in &feeds {
+            feed.queue.arrive(1, 7, QoS::AtLeastOnce, 1);
+        }
+        feeds.len()
+    };
+    let rounds = || {
+        for (from, to) in [(&a, &b), (&b, &a), (&a, &b), (&b, &a)] {
+            talk(from, to);
+            fed(&a);
+            fed(&b);
+        }
+    };
+    let session = a.sessions.attach(&"c".into(), 7, false, 1);
+    let path = filter("$share/w/s/#", QoS::AtLeastOnce);
+    a.sessions.subscribe(&session, &path, None, 7, 1).unwrap().queue.join(1, 10);
+    rounds();
+    assert_eq!((fed(&a), fed(&b)), (1, 1));
+    assert!(tells(&b).queues[0].qos.is_none() && tells(&a).queues[0].qos == Some(1));
+    a.sessions.unsubscribe(&session, "$share/w/s/#");
+    assert_eq!((fed(&a), fed(&b)), (0, 1), "the other one has not heard of it");
+    let consumers = || b.sessions.matching("s/1")[0].queue.measure(moment(2)).unwrap().consumers;
+    assert_eq!(consumers(), 1);
+    talk(&a, &b);
+    assert_eq!(consumers(), 0, "nobody waits for those who are gone");
+    b.nodes.as_ref().unwrap().sweep(&b, b.clock.now() + 60_000);
+    rounds();
+    assert_eq!((fed(&a), fed(&b)), (0, 0));
+}
+
+/// The same for a session: once the upstream has forgotten it, nodes do too, though publishers at both feed what it wanted.
+#[tokio::test]
+async fn nodes_do_not_remember_sessions_that_are_over() {
+    let (a, b) = (node("a"), node("b"));
+    let talk = |from: &Arc<Proxy>, to: &Arc<Proxy>| {
+        let nodes = from.nodes.as_ref().unwrap();
+        to.nodes.as_ref().unwrap().hear(to, &nodes.topic, &nodes.tell(from));
+    };
+    let fed = |proxy: &Proxy| {
+        let feeds = proxy.sessions.matching("s/1");
+        for feed in &feeds {
+            feed.queue.arrive(1, 7, QoS::AtLeastOnce, 1);
+        }
+        feeds.len()
+    };
+    let rounds = || {
+        for (from, to) in [(&a, &b), (&b, &a), (&a, &b), (&b, &a)] {
+            talk(from, to);
+            fed(&a);
+            fed(&b);
+        }
+    };
+    let session = a.sessions.attach(&"c".into(), 7, false, 1);
+    a.sessions.subscribe(&session, &filter("s/#", QoS::AtLeastOnce), None, 7, 1).unwrap().queue.join(1, 10);
+    rounds();
+    assert_eq!((fed(&a), fed(&b)), (1, 1));
+    let now = a.clock.now();
+    a.sessions.detach(&session, 7, 0, now);
+    assert_eq!((fed(&a), fed(&b)), (0, 1));
+    rounds();
+    b.nodes.as_ref().unwrap().sweep(&b, now + 60_000);
+    b.sessions.sweep(now + 200_000);
+    rounds();
+    assert_eq!((fed(&a), fed(&b)), (0, 0));
+}
+
+/// A node that tells of other queues each time does not make this one remember all of them.
+#[tokio::test]
+async fn no_node_makes_another_remember_without_end() {
+    let proxy = node("a");
+    for seq in 1..=20 {
+        let queue = |number: usize| {
+            format!(
+                r#"{{"client":"c{seq}-{number}","filters":["s/#"],"qos":1,"arrived":1,"done":0,"since_ms":3,"base":0,"among":0,"in_flight":0,"waiting":1,"consumers":1}}"#
+            )
+        };
+        let queues: Vec<_> = (0..MOST_QUEUES).map(queue).collect();
+        let payload = said("b", seq).replace("[]", &format!("[{}]", queues.join(",")));
+        proxy.nodes.as_ref().unwrap().hear(&proxy, &topic_of("b"), payload.as_bytes());
+    }
+    let nodes = proxy.nodes.as_ref().unwrap().state.lock();
+    assert!(nodes.others["b"].queues.len() <= 2 * MOST_QUEUES);
+}
+
 /// Another node says that a client is there.
 fn hear_of_client(proxy: &Proxy, seq: u64) {
     let queue = format!(
@@ -259,10 +352,14 @@ async fn a_clean_session_is_not_mistaken_for_the_one_before() {
     assert_eq!(fed().count(), 0, "the upstream has forgotten what it was subscribed to");
     hear(2);
     assert!(!Arc::ptr_eq(&before, &after));
-    assert!(fed().all(|queue| Arc::ptr_eq(&queue, &after)) && fed().count() == 1);
+    assert_eq!(fed().count(), 0, "its client is here, and has not subscribed");
     assert_eq!(after.waiting(), 2);
     nodes.sweep(&proxy, proxy.clock.now() + 2_001);
-    assert_eq!(fed().count(), 1, "its client is here");
+    let number = 7;
+    let session = proxy.sessions.attach(&"c".into(), number, true, 3);
+    proxy.sessions.subscribe(&session, &filter("s/#", QoS::AtLeastOnce), None, number, 3).unwrap();
+    hear(3);
+    assert!(fed().all(|queue| Arc::ptr_eq(&queue, &after)) && fed().count() == 1);
 }
 
 /// How long a message took is known by those that come back. A clock that leaps meanwhile changes little, and what was said

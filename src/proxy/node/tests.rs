@@ -2,10 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tidegate_control::random::{Random, Seeded};
 use tidegate_control::time::Span;
 use tidegate_overload::{Overload, OverloadConfig};
 use tidegate_plugin::{Crowd, Host, Plugin, Publisher, Tick};
@@ -51,6 +52,8 @@ struct Device {
     next: f64,
     /// Messages that it may send although others stand in line.
     grant: u32,
+    /// Messages that it sends at a time, and how many of these it has sent.
+    burst: (u32, u32),
 }
 
 impl Device {
@@ -72,7 +75,10 @@ impl Device {
         self.grant = self.grant.saturating_sub(1);
         // time in which it was held is not made up for
         let rate = self.gate.publisher.rate().min(WANTS);
-        self.next = self.next.max(now as f64 - 1.0) + 1e3 / rate;
+        self.burst.1 = (self.burst.1 + 1) % self.burst.0;
+        if self.burst.1 == 0 {
+            self.next = self.next.max(now as f64 - 1.0) + 1e3 / rate * f64::from(self.burst.0);
+        }
         queue.arrive(now, self.gate.number, QoS::AtLeastOnce, 1);
         self.gate.publisher.note_accepted();
         if self.grant == 0 {
@@ -89,8 +95,9 @@ struct Node {
     plugin: Overload,
     host: FakeHost,
     devices: Vec<Device>,
-    /// Messages that each consumer has.
+    /// Messages that each consumer has, and when it is done with the first of them.
     in_flight: Vec<u64>,
+    ready: Vec<f64>,
 }
 
 impl Node {
@@ -106,6 +113,7 @@ impl Node {
             gate: Arc::new(Gate::new(*number, Arc::clone(publisher))),
             next: 1_000.0 + *number as f64,
             grant: 0,
+            burst: (1, 0),
         };
         let mut devices: Vec<Device> = publishers.iter().map(gate).collect();
         devices.sort_by_key(|device| device.gate.number);
@@ -120,6 +128,7 @@ impl Node {
             host: FakeHost { publishers, ..FakeHost::default() },
             devices,
             in_flight: vec![0; consumers],
+            ready: vec![0.0; consumers],
         }
     }
 
@@ -133,13 +142,18 @@ impl Node {
         sent
     }
 
-    /// Consumers are done with what they worked on for so long; how many messages these are.
-    fn work(&mut self, now: Millis, millis: Millis) -> u64 {
+    /// Consumers are done with what they worked on, for so many milliseconds on average; how many messages these are.
+    fn work(&mut self, now: Millis, millis: Millis, rough: &mut Option<Seeded>) -> u64 {
         let mut done = 0;
-        for in_flight in self.in_flight.iter_mut().filter(|in_flight| **in_flight > 0) {
-            self.queue.finish(now, 1, true, millis);
-            *in_flight -= 1;
-            done += 1;
+        for (in_flight, ready) in self.in_flight.iter_mut().zip(&mut self.ready) {
+            // time without a message is not made up for
+            *ready = ready.max(now as f64 - 1.0);
+            while *in_flight > 0 && *ready <= now as f64 {
+                self.queue.finish(now, 1, true, millis);
+                *in_flight -= 1;
+                *ready += millis as f64 * rough.as_mut().map_or(1.0, |random| random.uniform_in(0.2, 1.8));
+                done += 1;
+            }
         }
         done
     }
@@ -174,6 +188,7 @@ struct News {
     from: usize,
     to: usize,
     said: Millis,
+    due: Millis,
     heard: Heard,
 }
 
@@ -181,8 +196,14 @@ struct News {
 struct World {
     nodes: Vec<Node>,
     /// What is on its way from node to node, and how long that takes.
-    news: VecDeque<News>,
+    news: Vec<News>,
     transit: Millis,
+    /// Nothing takes as long as it does on average, and devices send many messages at a time.
+    rough: Option<Seeded>,
+    /// Messages on their way to the broker, by the time when they are there.
+    coming: BTreeMap<Millis, u64>,
+    /// Messages that the broker is about to lose.
+    losing: u64,
     waiting: u64,
     /// The most that waited.
     most: u64,
@@ -208,16 +229,53 @@ impl World {
             .collect();
         let (waiting, most, done, work) = (0, 0, 0, 10);
         let (turn, now, sent, silence, eager) = (0, 1_000, WINDOW, (0, 1), false);
-        let (news, transit) = (VecDeque::new(), 0);
-        Self { nodes, news, transit, waiting, most, done, work, turn, now, sent, silence, eager }
+        let (news, transit, rough, coming) = (Vec::new(), 0, None, BTreeMap::new());
+        Self {
+            nodes,
+            news,
+            transit,
+            rough,
+            coming,
+            losing: 0,
+            waiting,
+            most,
+            done,
+            work,
+            turn,
+            now,
+            sent,
+            silence,
+            eager,
+        }
+    }
+
+    /// A world in which nothing is even.
+    fn rough(shape: &[(u64, usize)], seed: u64) -> Self {
+        let mut world = Self::new(shape);
+        (world.rough, world.transit) = (Some(Seeded::new(seed)), 20);
+        let devices = world.nodes.iter_mut().flat_map(|node| &mut node.devices);
+        devices.for_each(|device| device.burst.0 = 5);
+        world
+    }
+
+    /// How long something takes that takes so many milliseconds on average.
+    fn takes(rough: &mut Option<Seeded>, millis: Millis) -> Millis {
+        rough.as_mut().map_or(millis, |random| random.below(2 * millis + 1))
     }
 
     fn step(&mut self) {
         let (now, nodes) = (self.now, &mut self.nodes);
         self.now += 1;
-        self.waiting += nodes.iter_mut().map(|node| node.send(now)).sum::<u64>();
-        if now.is_multiple_of(self.work) {
-            self.done += nodes.iter_mut().map(|node| node.work(now, self.work)).sum::<u64>();
+        for node in nodes.iter_mut() {
+            let there = now + if self.rough.is_some() { Self::takes(&mut self.rough, 10) } else { 0 };
+            *self.coming.entry(there).or_default() += node.send(now);
+            self.done += node.work(now, self.work, &mut self.rough);
+        }
+        while let Some(first) = self.coming.first_entry().filter(|first| *first.key() <= now) {
+            let came = first.remove();
+            let lost = came.min(self.losing);
+            self.losing -= lost;
+            self.waiting += came - lost;
         }
         // one after the other, as brokers do
         let mut misses = 0;
@@ -246,16 +304,16 @@ impl World {
         };
         for from in (0..nodes.len()).filter(speaks) {
             let heard = nodes[from].says();
-            let news = |to| News { from, to, said: now, heard: heard.clone() };
-            self.news.extend((0..nodes.len()).filter(|to| *to != from).map(news));
+            for to in (0..nodes.len()).filter(|to| *to != from) {
+                let due = now + Self::takes(&mut self.rough, self.transit);
+                self.news.push(News { from, to, said: now, due, heard: heard.clone() });
+            }
         }
         let age = self.transit;
-        let due = self.news.partition_point(|news| news.said + age <= now);
-        for news in self.news.drain(..due) {
-            let (rank, own) = (nodes[news.from].rank, nodes[news.to].rank);
-            let said = news.said;
+        for News { from, to, said, heard, .. } in self.news.extract_if(.., |news| news.due <= now) {
+            let (rank, own) = (nodes[from].rank, nodes[to].rank);
             let hearing = Hearing { rank, own, now, age, said, interval: 200, until: now + 3_000 };
-            nodes[news.to].queue.hear(hearing, news.heard);
+            nodes[to].queue.hear(hearing, heard);
         }
     }
 
@@ -290,6 +348,54 @@ fn two_nodes_announce_what_one_would() {
     ] {
         let two = announced(&shape);
         assert!((two / one - 1.0).abs() <= 0.05, "{name}: two announce {two}, one {one}");
+    }
+}
+
+/// The same where nothing is even: messages come many at a time, take their time to the broker, and consumers theirs with them.
+#[test]
+fn what_is_uneven_evens_out() {
+    let announced = |work, shape: &[(u64, usize)], seed| {
+        let mut world = World::rough(shape, seed);
+        world.work = work;
+        world.announced(40_000);
+        let (before, announced) = (world.done, world.announced(40_000));
+        (announced, (world.done - before) as f64 / 40.0)
+    };
+    for work in [10, 2] {
+        let one: f64 = (1..=2).map(|seed| announced(work, &[(6, 2)], seed).0).sum::<f64>() / 2.0;
+        for (name, shape) in [
+            ("both everywhere", [(3, 1), (3, 1)]),
+            ("devices everywhere", [(3, 2), (3, 0)]),
+            ("consumers at the other node", [(3, 0), (3, 2)]),
+            ("apart", [(6, 0), (0, 2)]),
+            ("apart, the other way round", [(0, 2), (6, 0)]),
+            ("uneven", [(5, 1), (1, 1)]),
+        ] {
+            for seed in 1..=2 {
+                let (two, done) = announced(work, &shape, seed);
+                let told = format!("{work} ms, {name}, {seed}: two announce {two}, one {one}");
+                // of 200 a second, devices send a quarter of what may wait at a time
+                let band = if work == 10 { 0.08 } else { 0.03 };
+                assert!((two / one - 1.0).abs() <= band, "{told}");
+                assert!(done >= (1.0 - band) * one, "{told}: consumers were done with {done} a second");
+            }
+        }
+    }
+}
+
+/// The broker loses about as many messages as may wait: consumers are hardly slower for it, though nobody is told.
+#[test]
+fn messages_that_the_broker_lost_are_not_waited_for() {
+    for (work, lost) in [(10, 5), (10, 20), (2, 10), (2, 60)] {
+        let mut world = World::new(&[(6, 2)]);
+        world.work = work;
+        world.announced(20_000);
+        world.losing = lost;
+        world.announced(20_000);
+        let (before, share) = (world.done, work as f64 / 2_000.0 / 20.0);
+        world.announced(20_000);
+        let busy = (world.done - before) as f64 * share;
+        assert!(busy >= 0.94, "{work} ms, {lost} lost: consumers are busy to {busy}");
     }
 }
 

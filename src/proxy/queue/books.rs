@@ -19,6 +19,10 @@ use crate::broker::clock::{Millis, moment};
 const MOST: usize = 64;
 const STRETCH: Millis = 50;
 
+/// No node has more messages in a queue at a time, nor is there more beside what nodes count: sums over all nodes stay far from the
+/// bounds of a number, whatever nodes say.
+pub(in crate::proxy) const MOST_THERE: i64 = 1 << 40;
+
 /// What one node counted of a queue since it knows it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::proxy) struct Counts {
@@ -33,7 +37,7 @@ pub(in crate::proxy) struct Counts {
 
 impl Counts {
     /// Messages that came in by this node and did not leave by it. No count comes near the bounds of a number.
-    pub(super) fn there(&self) -> i64 {
+    pub(in crate::proxy) fn there(&self) -> i64 {
         (self.arrived + self.strangers) as i64 - (self.done + self.lost) as i64
     }
 }
@@ -126,13 +130,16 @@ impl State {
     pub(super) fn balance(&mut self, now: Millis, done: u64, soonest: u64) {
         let (at, there) = (moment(now), self.all());
         let waiting = there.saturating_sub(self.all_in_flight());
-        let before = self.upstream.depth();
-        self.upstream.arrive(at, waiting.saturating_sub(before));
-        let left = self.upstream.depart(at, before.saturating_sub(waiting));
-        self.backlog = self.backlog.saturating_sub(left);
         let (known, all) = (self.account.depth(), there + self.leaving + done);
         self.account.arrive(at, all.saturating_sub(known));
-        self.account.take_back(at, known.saturating_sub(all));
+        let too_many = known.saturating_sub(all);
+        self.account.take_back(at, too_many);
+        let before = self.upstream.depth();
+        self.upstream.arrive(at, waiting.saturating_sub(before));
+        let fewer = before.saturating_sub(waiting);
+        let undone = self.upstream.undo(at, fewer.min(too_many));
+        let left = self.upstream.depart(at, fewer - undone);
+        self.backlog = self.backlog.saturating_sub(left);
         if done > 0 {
             self.account.depart(at, done, soonest);
         }

@@ -6,7 +6,7 @@
 
 use tidegate_plugin::Crowd;
 
-use super::books::Counts;
+use super::books::{Counts, MOST_THERE};
 use super::{Rank, State};
 use crate::broker::clock::Millis;
 
@@ -21,6 +21,8 @@ const MOST_GONE: usize = 64;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(in crate::proxy) struct Heard {
     pub(in crate::proxy) counts: Counts,
+    /// Messages that its consumers got, that no node has counted, and that others may still tell of.
+    pub(in crate::proxy) fresh: u64,
     /// What is there beside what nodes count, and which nodes these are.
     pub(in crate::proxy) base: i64,
     pub(in crate::proxy) among: u32,
@@ -109,9 +111,10 @@ impl Other {
         Counts { arrived: self.arrived.booked, done: self.done.booked, ..self.last.counts }.there()
     }
 
-    /// The same without what it was done with since it last spoke.
+    /// The same without what it was done with since it last spoke, and with what it takes for strangers so far: that is not for
+    /// others to account for.
     pub(super) fn there_for_sure(&self) -> i64 {
-        Counts { arrived: self.arrived(), ..self.last.counts }.there()
+        Counts { arrived: self.arrived(), ..self.last.counts }.there() + self.last.fresh as i64
     }
 
     /// Messages that its publishers sent until now, as far as is known.
@@ -134,6 +137,7 @@ impl Other {
             (self.said, self.time, self.spoken) = (hearing.said, time, hearing.spoken());
             (self.at, self.interval, self.until) = (hearing.now, hearing.interval, hearing.until);
             self.last = heard;
+            self.arrived.shown = self.arrived.shown.min(self.last.counts.arrived);
             if std::mem::take(&mut self.gone) {
                 self.time = 0;
                 self.arrived = Reckoned::from(self.last.counts.arrived);
@@ -154,30 +158,30 @@ impl Other {
 
     fn leave(&mut self) {
         self.gone = true;
-        (self.last.in_flight, self.last.consumers, self.last.window) = (0, 0, 0);
+        (self.last.in_flight, self.last.consumers, self.last.window, self.last.fresh) = (0, 0, 0, 0);
         (self.last.soonest, self.last.never) = (None, false);
         self.last.crowds.clear();
     }
 }
 
-/// A count that is known at some moments and taken to go on as it did in between. It never goes too far ahead for long: what
-/// it was ahead by is made up for until the next time.
+/// A count that is known at some moments and taken to go on as it did in between. It is right whenever it is heard of, and so
+/// neither ahead nor behind on average.
 #[derive(Debug, Default)]
 struct Reckoned {
+    /// As it was last heard of, and in messages a millisecond by then.
     last: u64,
+    rate: f64,
     /// What it was at two earlier times: rates are taken over an interval or a little less at the least, however soon
     /// something is heard again.
     marks: [Mark; 2],
-    /// In messages a millisecond: until it should be heard of again, and after that.
-    rates: (f64, f64),
-    /// The count as it was reckoned when it was last heard of, as it is now, and as far as that was made known.
-    from: u64,
+    /// As it is now. When it is heard of again, that may be fewer than before.
     booked: u64,
-    shown: u64,
-    /// How many more it turned out to be when it was last heard of.
-    behind: u64,
-    /// How many fewer it is since then than its rate says, as there were no more.
+    /// How many fewer that is than its rate says, as there were no more.
     missed: u64,
+    /// The most that was made known.
+    shown: u64,
+    /// How many more than that it turned out to be when it was last heard of.
+    behind: u64,
 }
 
 /// A count at some time.
@@ -191,43 +195,38 @@ impl Reckoned {
     /// A count that is first heard of at time 0.
     fn from(count: u64) -> Self {
         let marks = [Mark { count, time: 0 }; 2];
-        Self { last: count, marks, from: count, booked: count, shown: count, ..Self::default() }
+        Self { last: count, marks, booked: count, shown: count, ..Self::default() }
     }
 
     /// The count as of this time, by a clock without leaps. False when that cannot be.
     fn hear(&mut self, count: u64, time: Millis, hearing: &Hearing) -> bool {
-        let Some(more) = count.checked_sub(self.last).filter(|more| *more <= MOST_AT_ONCE) else {
+        if count.checked_sub(self.last).is_none_or(|more| more > MOST_AT_ONCE) {
             return false;
-        };
-        self.last = count;
-        let (interval, rate) = (hearing.interval.max(1) as f64, self.rate(count, time, hearing.interval));
-        // it has gone on while that was on its way
-        let since = rate * hearing.age as f64;
-        let next = count as f64 + since + rate * interval;
-        // what was booked and is not there, and will not be soon, is taken back: as many as just came are about to come
-        self.booked = self.booked.clamp(count, count + since as u64 + more);
-        self.shown = self.shown.min(self.booked);
-        self.behind = self.booked - self.shown;
-        self.rates = ((next - self.booked as f64).max(0.0) / interval, rate);
-        (self.from, self.missed) = (self.booked, 0);
+        }
+        self.rate = self.rate_by(count, time, hearing.interval);
+        (self.last, self.booked, self.missed) = (count, count, 0);
+        self.behind = (count + self.in_time(hearing.age, hearing.interval)).saturating_sub(self.shown);
         true
     }
 
     /// In messages a millisecond lately.
-    fn rate(&mut self, count: u64, time: Millis, interval: u64) -> f64 {
+    fn rate_by(&mut self, count: u64, time: Millis, interval: u64) -> f64 {
         if time - self.marks[1].time >= interval * 3 / 4 {
             self.marks = [self.marks[1], Mark { count, time }];
         }
         let since = self.marks[0];
-        (count - since.count) as f64 / (time - since.time).max(1) as f64
+        (count - since.count) as f64 / (time - since.time).max(interval * 3 / 4).max(1) as f64
     }
 
-    /// Goes on until so many milliseconds after it was last heard of, by `most` at the most; by how many it did.
+    /// By how many more it grows in so many milliseconds.
+    fn in_time(&self, millis: u64, interval: u64) -> u64 {
+        (self.rate * millis.min(GOES_ON * interval) as f64) as u64
+    }
+
+    /// Goes on until so many milliseconds after that was said, by `most` at the most; by how many it did.
     fn go_on(&mut self, millis: u64, interval: u64, most: u64) -> u64 {
-        let soon = self.rates.0 * millis.min(interval) as f64;
-        let late = self.rates.1 * millis.clamp(interval, GOES_ON * interval).saturating_sub(interval) as f64;
-        let more = (self.from + (soon + late) as u64).saturating_sub(self.booked + self.missed);
-        // what could not happen is not made up for
+        let more = (self.last + self.in_time(millis, interval)).saturating_sub(self.booked + self.missed);
+        // what could not happen is not made up for, until it is heard of again
         self.missed += more.saturating_sub(most);
         self.booked += more.min(most);
         more.min(most)
@@ -235,15 +234,16 @@ impl Reckoned {
 
     /// How many more there are than were made known.
     fn due(&mut self) -> u64 {
-        self.booked - std::mem::replace(&mut self.shown, self.booked)
+        let shown = self.booked.max(self.shown);
+        shown - std::mem::replace(&mut self.shown, shown)
     }
 
-    /// The same, but what it turned out to be more is shown little by little until the next time: it did not happen all at once.
+    /// The same, so many milliseconds after it was last heard of. What it turned out to be more by then is shown little by
+    /// little until the next time: it did not happen all at once.
     fn due_evenly(&mut self, millis: u64, interval: u64) -> u64 {
-        let before = self.shown;
         let still = self.behind * interval.saturating_sub(millis) / interval.max(1);
-        self.shown = before.max(self.booked - still.min(self.booked));
-        self.shown - before
+        let shown = self.booked.saturating_sub(still).max(self.shown);
+        shown - std::mem::replace(&mut self.shown, shown)
     }
 }
 
@@ -269,9 +269,10 @@ impl State {
             self.others.push(Other::new(hearing, heard));
         }
         self.follow_base();
+        self.reckon(hearing.now);
         // whom all that is known by now does not account for is a stranger still
         self.meet_strangers(hearing.now, known);
-        self.reckon(hearing.now);
+        self.balance(hearing.now, 0, u64::MAX);
     }
 
     /// Books what the other nodes did until now, as far as is known.
@@ -283,16 +284,14 @@ impl State {
         self.part_from(now, |other| other.until <= now);
         let (mut arrived, mut done) = (0, 0);
         for other in self.others.iter_mut().filter(|other| !other.gone) {
-            let millis = now.saturating_sub(other.at);
-            other.arrived.go_on(millis, other.interval, u64::MAX);
+            other.arrived.go_on(now.saturating_sub(other.spoken), other.interval, u64::MAX);
             arrived += other.arrived.due();
         }
         // consumers elsewhere are done with no more than there is
         let mut left = self.for_others();
         for other in self.others.iter_mut().filter(|other| !other.gone) {
-            let millis = now.saturating_sub(other.at);
-            left -= other.done.go_on(millis, other.interval, left);
-            done += other.done.due_evenly(millis, other.interval);
+            left -= other.done.go_on(now.saturating_sub(other.spoken), other.interval, left);
+            done += other.done.due_evenly(now.saturating_sub(other.at), other.interval);
         }
         self.idle.arrived(now, arrived);
         self.balance(now, done, u64::MAX);
@@ -315,12 +314,8 @@ impl State {
 
     /// Forgets nodes, but not what they counted.
     fn fold(&mut self, goes: impl Fn(&Other) -> bool) {
-        self.base += self
-            .others
-            .iter()
-            .filter(|other| goes(other))
-            .map(|other| other.last.counts.there())
-            .sum::<i64>();
+        let folded = self.others.iter().filter(|other| goes(other)).map(|other| other.last.counts.there());
+        self.base = (self.base + folded.sum::<i64>()).clamp(-MOST_THERE, MOST_THERE);
         self.others.retain(|other| !goes(other));
     }
 
@@ -363,7 +358,7 @@ impl State {
     /// What other nodes are told: the base, and which nodes are counted beside it.
     pub(super) fn told_base(&self) -> (i64, u32) {
         let among = self.there().fold(mark(self.rank), |among, other| among ^ mark(other.rank));
-        (self.base + self.of_the_gone(), among)
+        ((self.base + self.of_the_gone()).clamp(-MOST_THERE, MOST_THERE), among)
     }
 
     fn there(&self) -> impl Iterator<Item = &Other> {

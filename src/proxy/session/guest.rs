@@ -24,15 +24,6 @@ enum Place {
     Session(Arc<Session>),
 }
 
-impl Guest {
-    pub(in crate::proxy) fn queue(&self) -> &Arc<Queue> {
-        match &self.place {
-            Place::Group(feed) => &feed.queue,
-            Place::Session(session) => &session.queue,
-        }
-    }
-}
-
 /// A queue that is known here.
 pub(in crate::proxy) enum Listed {
     /// By its path.
@@ -45,6 +36,14 @@ impl Listed {
         match self {
             Self::Group(_, queue) => queue,
             Self::Session(session) => &session.queue,
+        }
+    }
+
+    /// The highest QoS of those who subscribe to it here; none where only clients of other nodes do.
+    pub(in crate::proxy) fn own_qos(&self) -> Option<QoS> {
+        match self {
+            Self::Group(_, queue) => queue.own_qos(),
+            Self::Session(session) => session.state.lock().ours.then(|| session.queue.qos()),
         }
     }
 
@@ -103,6 +102,16 @@ impl Sessions {
         }
     }
 
+    /// The queue of this owner, if somebody subscribes to it.
+    pub(in crate::proxy) fn queue_of(&self, owner: &Owner) -> Option<Arc<Queue>> {
+        match owner {
+            Owner::Group(path) => self.groups.lock().get(&**path).map(|group| Arc::clone(&group.queue)),
+            Owner::Client(client) => {
+                self.sessions.lock().get(&**client).map(|session| Arc::clone(&session.queue))
+            }
+        }
+    }
+
     /// The other node speaks of it no longer. Its client may be on its way here, and find what the upstream kept for it.
     pub(in crate::proxy) fn see_off(&self, guest: Guest, now: Millis) {
         match guest.place {
@@ -115,6 +124,11 @@ impl Sessions {
                 state.guests = state.guests.saturating_sub(1);
                 // once nobody has it, a sweep ends it
                 state.ends = state.ends.max(now + STAYS);
+                let nobody = state.guests == 0 && !state.ours;
+                drop(state);
+                if nobody && self.are_too_many() {
+                    self.end(&session);
+                }
             }
         }
     }
@@ -162,12 +176,15 @@ impl Sessions {
         session
     }
 
+    /// Notes what other nodes know of a session. Where its client is here we know better, unless we have to learn it.
     fn subscribe_for(&self, session: &Arc<Session>, filters: &[String], qos: QoS, now: Millis) {
         for path in filters {
-            let known = session.state.lock().feeds.get(&**path).map(|feed| feed.qos);
-            if known == Some(qos) {
+            let state = session.state.lock();
+            let known = state.feeds.get(&**path).map(|feed| feed.qos);
+            if known == Some(qos) || state.connection != 0 && (!state.learn || known.is_some()) {
                 continue;
             }
+            drop(state);
             let filter = Filter {
                 path: path.clone(),
                 qos,
@@ -179,7 +196,7 @@ impl Sessions {
         }
     }
 
-    /// Unless its client is here, and we know better.
+    /// Forgets what other nodes knew, unless its client is here.
     fn unsubscribe_for(&self, session: &Arc<Session>, path: &str) {
         if session.state.lock().connection == 0 {
             self.unsubscribe(session, path);

@@ -65,7 +65,7 @@ fn a_node_goes_on_as_it_did_until_it_says_otherwise() {
     assert_eq!(report(&queue, 900).waiting, 800);
     assert_eq!(report(&queue, 1_150).waiting, 900, "but not for ever");
     hear(&queue, 1_151, counts(120, 0, 0));
-    assert_eq!(report(&queue, 1_151).waiting, 140, "as many as came are about to come");
+    assert_eq!(report(&queue, 1_151).waiting, 120);
     hear(&queue, 1_250, counts(120, 0, 0));
     let seen = report(&queue, 1_250);
     assert_eq!((seen.waiting, seen.reading.depth, seen.dropped, seen.lost), (120, 120, 0, 0));
@@ -169,7 +169,7 @@ fn what_is_reckoned_is_right_on_average() {
         told += sent;
     }
     let error = (sum as f64 - truth as f64) / 2_000.0;
-    assert!(error.abs() < 8.0, "off by {error} messages where 20 come between two reports");
+    assert!(error.abs() < 2.0, "off by {error} messages where 20 come between two reports");
 }
 
 /// What comes out here before another node says that it went in is counted once.
