@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use tidegate_plugin::Publisher;
 
 pub(super) use self::guest::{Guest, Listed};
@@ -121,24 +121,22 @@ impl Sessions {
         present: bool,
         now: Millis,
     ) -> Arc<Session> {
-        let known = self.sessions.lock().get(client_id).cloned();
-        if let Some(session) = known {
-            let mut state = session.state.lock();
-            if present {
-                state.connection = connection;
-                drop(state);
-                // it may just have been forgotten
-                self.sessions.lock().insert(Arc::clone(client_id), Arc::clone(&session));
-                return session;
-            }
-            let old = std::mem::take(&mut *state);
-            drop(state);
-            self.forget(&session, old);
+        // one lock from here to there: no session ends between being found and being somebody's
+        let mut sessions = self.sessions.lock();
+        let known = sessions.get(client_id).cloned();
+        if present && let Some(session) = known {
+            session.state.lock().connection = connection;
+            return session;
         }
         let queue = Arc::new(Queue::new(self.next(), Arc::clone(client_id), None, self.bounds, now));
         let state = State { connection, learn: present, ..State::default() };
         let session = Arc::new(Session { client_id: Arc::clone(client_id), queue, state: Mutex::new(state) });
-        self.sessions.lock().insert(Arc::clone(client_id), Arc::clone(&session));
+        sessions.insert(Arc::clone(client_id), Arc::clone(&session));
+        if let Some(known) = known {
+            let old = std::mem::take(&mut *known.state.lock());
+            drop(sessions);
+            self.forget(&known, old);
+        }
         session
     }
 
@@ -169,7 +167,8 @@ impl Sessions {
         }
     }
 
-    /// Notes a subscription that the upstream has accepted; the queue that it feeds.
+    /// Notes a subscription that the upstream has accepted; the queue that it feeds. None when the session is forgotten:
+    /// nobody would ever end what is noted for it.
     pub(super) fn subscribe(
         &self,
         session: &Arc<Session>,
@@ -180,8 +179,9 @@ impl Sessions {
     ) -> Option<Arc<Feed>> {
         let (group, plain) = topic::parse_subscription(&filter.path)?;
         let path: Arc<str> = filter.path.as_str().into();
+        let mut state = self.current(session)?;
         let queue = match group {
-            Some(name) => self.group(session, &path, name, now),
+            Some(name) => self.group(&state, &path, name, now),
             None => Arc::clone(&session.queue),
         };
         let feed = Arc::new(Feed {
@@ -193,7 +193,7 @@ impl Sessions {
             as_published: filter.retain_as_published,
         });
         feed.begin(plain);
-        let before = session.state.lock().feeds.insert(path, Arc::clone(&feed));
+        let before = state.feeds.insert(path, Arc::clone(&feed));
         before.iter().for_each(|before| before.end());
         self.tree.write().insert(plain, Arc::clone(&feed));
         self.generation.fetch_add(1, Ordering::Release);
@@ -266,10 +266,16 @@ impl Sessions {
         })
     }
 
-    fn group(&self, session: &Arc<Session>, path: &Arc<str>, name: &str, now: Millis) -> Arc<Queue> {
-        let known = session.state.lock().feeds.get(path).map(|feed| Arc::clone(&feed.queue));
-        if let Some(queue) = known {
-            return queue;
+    /// What is known of a session, unless it is forgotten, which takes both locks.
+    fn current<'a>(&self, session: &'a Arc<Session>) -> Option<MutexGuard<'a, State>> {
+        let sessions = self.sessions.lock();
+        let current = sessions.get(&session.client_id).is_some_and(|known| Arc::ptr_eq(known, session));
+        current.then(|| session.state.lock())
+    }
+
+    fn group(&self, state: &State, path: &Arc<str>, name: &str, now: Millis) -> Arc<Queue> {
+        if let Some(feed) = state.feeds.get(path) {
+            return Arc::clone(&feed.queue);
         }
         let mut groups = self.groups.lock();
         let group = groups.entry(Arc::clone(path)).or_insert_with(|| self.new_group(name, now));
@@ -324,3 +330,6 @@ impl Sessions {
         self.generation.fetch_add(1, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+mod tests;
