@@ -101,6 +101,43 @@ fn checks_are_answered_here() {
     assert_eq!(client.receive().properties, [data], "it comes back with the answer");
 }
 
+/// Who comes back before its old connection has ended still hears what it subscribed to, and so it does the next time.
+#[test]
+fn control_topics_outlive_a_takeover() {
+    let server = proxy("takeover", &[("plugins", r#"["access","check"]"#)]);
+    let connect = Connect::persistent(Version::V5, "asker");
+    let mut old = server.connect(&connect);
+    old.subscribe("$tide/v1/update/asker", 0);
+    old.subscribe("big", 0);
+    // it reads nothing more, so that the end of its connection is not seen behind what waits for it
+    let mut publisher = server.client(Version::V311);
+    (0..200).for_each(|_| publisher.send(&Publish::new("big", vec![b'x'; 100_000])));
+    publisher.ping();
+    let ask = |client: &mut Client, id: u32| {
+        let check = format!(r#"{{"v":1,"id":{id},"filters":[{{"filter":"a"}}]}}"#);
+        client.send(&Publish::new("$tide/v1/check/asker", check));
+        client.wait_for("an answer", |packet| match packet {
+            Packet::Publish(publish) => publish.text().contains(&format!(r#""id":{id}"#)).then_some(()),
+            _ => None,
+        });
+    };
+    let mut new = server.connect(&connect.clone().resume());
+    assert_eq!(metric(&server, "tidegate_clients_connected"), 3.0, "the old connection is still there");
+    ask(&mut new, 1);
+    drop(old);
+    eventually("it has ended", || metric(&server, "tidegate_clients_connected") == 2.0);
+    new.vanish();
+    eventually("it has ended", || metric(&server, "tidegate_clients_connected") == 1.0);
+    let mut again = server.connect(&connect.clone().resume());
+    ask(&mut again, 2);
+    again.disconnect();
+    // a clean session knows nothing of it
+    let mut clean = server.connect(&Connect::v5("asker"));
+    clean
+        .publish(Publish::new("$tide/v1/check/asker", r#"{"v":1,"id":3,"filters":[{"filter":"a"}]}"#).qos(1));
+    clean.expect_nothing();
+}
+
 /// What waits for a client is not sent behind the DISCONNECT that it gets.
 #[test]
 fn nothing_follows_a_disconnect() {

@@ -79,6 +79,22 @@ pub(super) struct State {
     guests: usize,
 }
 
+impl Session {
+    /// The client subscribes to a control topic, or no longer does. What comes late on a connection that has the session no
+    /// more counts for nobody else.
+    pub(super) fn note_control(&self, filter: &str, subscribes: bool, connection: u64) {
+        let mut state = self.state.lock();
+        if state.connection != connection {
+            return;
+        }
+        if subscribes {
+            state.control.insert(filter.into());
+        } else {
+            state.control.remove(filter);
+        }
+    }
+}
+
 impl Sessions {
     pub(super) fn new(bounds: Bounds, never_hold: Vec<Hold>, max_offline: usize) -> Self {
         Self { bounds, never_hold, max_offline, generation: AtomicU64::new(1), ..Self::default() }

@@ -75,3 +75,23 @@ fn who_comes_back_finds_its_session_or_a_new_one() {
         assert_eq!(session.state.lock().learn, !Arc::ptr_eq(&session, &away));
     });
 }
+
+/// Control topics of a session are those of the connection that has it, and end with it.
+#[test]
+fn control_topics_are_known_to_who_takes_over() {
+    let (sessions, client) = (house(), "c".into());
+    let known = |session: &Session| session.state.lock().control.iter().cloned().collect::<Vec<_>>();
+    let session = sessions.attach(&client, 1, false, 1);
+    ["a", "b"].iter().for_each(|filter| session.note_control(filter, true, 1));
+    session.note_control("a", false, 1);
+    let same = sessions.attach(&client, 2, true, 1);
+    assert_eq!(known(&same), ["b".into()]);
+    session.note_control("b", false, 1);
+    session.note_control("c", true, 1);
+    sessions.detach(&session, 1, 0, 1);
+    assert_eq!(known(&same), ["b".into()], "the first connection has it no longer");
+    sessions.detach(&same, 2, 10, 1);
+    sessions.sweep(20_000);
+    assert!(known(&same).is_empty(), "it is over");
+    assert!(known(&sessions.attach(&client, 3, true, 1)).is_empty());
+}
