@@ -292,7 +292,7 @@ fn an_upstream_that_misbehaves() {
     for (name, bytes, said, counted) in [
         ("cut", &[0x30, 9, 0, 1][..], "in_a_packet=true", "tidegate_upstream_lost_total"),
         ("garbage", b"HTTP/1.1 400 Bad Request\r\n", "what is not MQTT", "tidegate_upstream_nonsense_total"),
-        ("huge", &[0x30, 0xFF, 0xFF, 0xFF, 0x7F], "what is not MQTT", "tidegate_upstream_nonsense_total"),
+        ("huge", &[0x90, 0xFF, 0xFF, 0xFF, 0x7F], "what is not MQTT", "tidegate_upstream_nonsense_total"),
         ("second", &[0x20, 3, 0, 0, 0], "what is not MQTT", "tidegate_upstream_nonsense_total"),
     ] {
         let address = free_address();
@@ -313,6 +313,56 @@ fn an_upstream_that_misbehaves() {
             client.connack.code == 0
         });
     }
+}
+
+/// An alias that the client did not allow, and none that is a number.
+#[test]
+fn an_upstream_with_aliases_of_its_own() {
+    for (name, alias, allowed) in [("alias-0", 0, 9), ("alias-10", 10, 9), ("alias-none", 1, 0)] {
+        let address = free_address();
+        let message = Publish::new("t", "x").with(short(TOPIC_ALIAS, alias)).encode(Version::V5);
+        let _broker = Scripted::start(address, message, Then::Close);
+        let server = proxy_before(name, &address.to_string());
+        let mut client = server.connect(&Connect::v5("c").with(short(TOPIC_ALIAS_MAXIMUM, allowed)));
+        client.expect_closed(&[0x89]);
+        log_says(&server, "a topic alias that the client did not allow");
+        assert_eq!(metric(&server, "tidegate_upstream_nonsense_total"), 1.0, "{name}");
+    }
+}
+
+/// A message that is larger than what the gateway keeps, from a publisher without gateway, locks nobody out.
+#[test]
+fn a_message_that_is_too_large_to_be_kept() {
+    let broker =
+        Server::start("large-broker", &Setup { target: Some(Target::Mosquitto), ..Setup::default() });
+    let settings = vec![
+        ("mode", "proxy".to_owned()),
+        ("proxy.upstream", broker.mqtt.to_string()),
+        ("session.max_packet_size", "100000".into()),
+    ];
+    let setup = Setup { settings, target: Some(Target::ProxyAlone), ..Setup::default() };
+    let server = Server::start("large", &setup);
+    let mut publisher = broker.client(Version::V311);
+    for (version, id) in [(Version::V311, "old"), (Version::V5, "new")] {
+        let connect = Connect::persistent(version, id);
+        let mut consumer = server.connect(&connect);
+        consumer.subscribe("t", 1);
+        consumer.vanish();
+        for size in [10, 1_500_000, 20] {
+            publisher.publish(Publish::new("t", vec![b'x'; size]).qos(1));
+        }
+        let mut consumer = server.connect(&connect.resume());
+        // what is answered here does not come in the middle of it
+        consumer.subscribe(&format!("$tide/v1/update/{id}"), 0);
+        consumer.ping();
+        assert_eq!(consumer.receive().payload.len(), 10);
+        if version == Version::V311 {
+            assert!(consumer.receive().payload == vec![b'x'; 1_500_000]);
+        }
+        assert_eq!(consumer.receive().payload.len(), 20);
+        consumer.expect_nothing();
+    }
+    assert_eq!(metric(&server, "tidegate_upstream_nonsense_total"), 0.0);
 }
 
 /// The upstream lets nobody in, or answers CONNECT with nonsense: clients are told, it is logged and counted, and they are

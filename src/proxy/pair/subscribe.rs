@@ -90,7 +90,7 @@ impl Pair {
             }
         }
         if let Some(known) = codes.iter().copied().collect::<Option<Vec<_>>>() {
-            self.encoder.suback(&mut self.client.output, subscribe.packet_id, &known);
+            self.encoder.suback(self.client.answers(), subscribe.packet_id, &known);
             return KEPT;
         }
         let weight = body.len() + codes.len() * FILTER;
@@ -176,7 +176,7 @@ impl Pair {
             codes.push(self.proxy.control.owns(filter).then(|| self.unsubscribe_control(filter)));
         }
         if let Some(known) = codes.iter().copied().collect::<Option<Vec<_>>>() {
-            self.encoder.unsuback(&mut self.client.output, unsubscribe.packet_id, &known);
+            self.encoder.unsuback(self.client.answers(), unsubscribe.packet_id, &known);
             return KEPT;
         }
         let weight = body.len() + codes.len() * FILTER;
