@@ -101,6 +101,43 @@ fn checks_are_answered_here() {
     assert_eq!(client.receive().properties, [data], "it comes back with the answer");
 }
 
+/// Who comes back before its old connection has ended still hears what it subscribed to, and so it does the next time.
+#[test]
+fn control_topics_outlive_a_takeover() {
+    let server = proxy("takeover", &[("plugins", r#"["access","check"]"#)]);
+    let connect = Connect::persistent(Version::V5, "asker");
+    let mut old = server.connect(&connect);
+    old.subscribe("$tide/v1/update/asker", 0);
+    old.subscribe("big", 0);
+    // it reads nothing more, so that the end of its connection is not seen behind what waits for it
+    let mut publisher = server.client(Version::V311);
+    (0..200).for_each(|_| publisher.send(&Publish::new("big", vec![b'x'; 100_000])));
+    publisher.ping();
+    let ask = |client: &mut Client, id: u32| {
+        let check = format!(r#"{{"v":1,"id":{id},"filters":[{{"filter":"a"}}]}}"#);
+        client.send(&Publish::new("$tide/v1/check/asker", check));
+        client.wait_for("an answer", |packet| match packet {
+            Packet::Publish(publish) => publish.text().contains(&format!(r#""id":{id}"#)).then_some(()),
+            _ => None,
+        });
+    };
+    let mut new = server.connect(&connect.clone().resume());
+    assert_eq!(metric(&server, "tidegate_clients_connected"), 3.0, "the old connection is still there");
+    ask(&mut new, 1);
+    drop(old);
+    eventually("it has ended", || metric(&server, "tidegate_clients_connected") == 2.0);
+    new.vanish();
+    eventually("it has ended", || metric(&server, "tidegate_clients_connected") == 1.0);
+    let mut again = server.connect(&connect.clone().resume());
+    ask(&mut again, 2);
+    again.disconnect();
+    // a clean session knows nothing of it
+    let mut clean = server.connect(&Connect::v5("asker"));
+    clean
+        .publish(Publish::new("$tide/v1/check/asker", r#"{"v":1,"id":3,"filters":[{"filter":"a"}]}"#).qos(1));
+    clean.expect_nothing();
+}
+
 /// What waits for a client is not sent behind the DISCONNECT that it gets.
 #[test]
 fn nothing_follows_a_disconnect() {
@@ -255,7 +292,7 @@ fn an_upstream_that_misbehaves() {
     for (name, bytes, said, counted) in [
         ("cut", &[0x30, 9, 0, 1][..], "in_a_packet=true", "tidegate_upstream_lost_total"),
         ("garbage", b"HTTP/1.1 400 Bad Request\r\n", "what is not MQTT", "tidegate_upstream_nonsense_total"),
-        ("huge", &[0x30, 0xFF, 0xFF, 0xFF, 0x7F], "what is not MQTT", "tidegate_upstream_nonsense_total"),
+        ("huge", &[0x90, 0xFF, 0xFF, 0xFF, 0x7F], "what is not MQTT", "tidegate_upstream_nonsense_total"),
         ("second", &[0x20, 3, 0, 0, 0], "what is not MQTT", "tidegate_upstream_nonsense_total"),
     ] {
         let address = free_address();
@@ -276,6 +313,56 @@ fn an_upstream_that_misbehaves() {
             client.connack.code == 0
         });
     }
+}
+
+/// An alias that the client did not allow, and none that is a number.
+#[test]
+fn an_upstream_with_aliases_of_its_own() {
+    for (name, alias, allowed) in [("alias-0", 0, 9), ("alias-10", 10, 9), ("alias-none", 1, 0)] {
+        let address = free_address();
+        let message = Publish::new("t", "x").with(short(TOPIC_ALIAS, alias)).encode(Version::V5);
+        let _broker = Scripted::start(address, message, Then::Close);
+        let server = proxy_before(name, &address.to_string());
+        let mut client = server.connect(&Connect::v5("c").with(short(TOPIC_ALIAS_MAXIMUM, allowed)));
+        client.expect_closed(&[0x89]);
+        log_says(&server, "a topic alias that the client did not allow");
+        assert_eq!(metric(&server, "tidegate_upstream_nonsense_total"), 1.0, "{name}");
+    }
+}
+
+/// A message that is larger than what the gateway keeps, from a publisher without gateway, locks nobody out.
+#[test]
+fn a_message_that_is_too_large_to_be_kept() {
+    let broker =
+        Server::start("large-broker", &Setup { target: Some(Target::Mosquitto), ..Setup::default() });
+    let settings = vec![
+        ("mode", "proxy".to_owned()),
+        ("proxy.upstream", broker.mqtt.to_string()),
+        ("session.max_packet_size", "100000".into()),
+    ];
+    let setup = Setup { settings, target: Some(Target::ProxyAlone), ..Setup::default() };
+    let server = Server::start("large", &setup);
+    let mut publisher = broker.client(Version::V311);
+    for (version, id) in [(Version::V311, "old"), (Version::V5, "new")] {
+        let connect = Connect::persistent(version, id);
+        let mut consumer = server.connect(&connect);
+        consumer.subscribe("t", 1);
+        consumer.vanish();
+        for size in [10, 1_500_000, 20] {
+            publisher.publish(Publish::new("t", vec![b'x'; size]).qos(1));
+        }
+        let mut consumer = server.connect(&connect.resume());
+        // what is answered here does not come in the middle of it
+        consumer.subscribe(&format!("$tide/v1/update/{id}"), 0);
+        consumer.ping();
+        assert_eq!(consumer.receive().payload.len(), 10);
+        if version == Version::V311 {
+            assert!(consumer.receive().payload == vec![b'x'; 1_500_000]);
+        }
+        assert_eq!(consumer.receive().payload.len(), 20);
+        consumer.expect_nothing();
+    }
+    assert_eq!(metric(&server, "tidegate_upstream_nonsense_total"), 0.0);
 }
 
 /// The upstream lets nobody in, or answers CONNECT with nonsense: clients are told, it is logged and counted, and they are

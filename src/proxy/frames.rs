@@ -43,6 +43,9 @@ pub(super) enum Nonsense {
     /// Neither a topic nor an alias.
     #[error("a message without a topic")]
     NoTopic,
+    /// Alias 0, or a greater one than the client takes.
+    #[error("a topic alias that the client did not allow")]
+    Alias,
     /// QoS 1 or 2 with identifier 0 or none.
     #[error("a message without a packet identifier")]
     NoIdentifier,

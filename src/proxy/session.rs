@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use tidegate_plugin::Publisher;
 
 pub(super) use self::guest::{Guest, Listed};
@@ -81,6 +81,22 @@ pub(super) struct State {
     guests: usize,
 }
 
+impl Session {
+    /// The client subscribes to a control topic, or no longer does. What comes late on a connection that has the session no
+    /// more counts for nobody else.
+    pub(super) fn note_control(&self, filter: &str, subscribes: bool, connection: u64) {
+        let mut state = self.state.lock();
+        if state.connection != connection {
+            return;
+        }
+        if subscribes {
+            state.control.insert(filter.into());
+        } else {
+            state.control.remove(filter);
+        }
+    }
+}
+
 impl Sessions {
     pub(super) fn new(bounds: Bounds, never_hold: Vec<Hold>, max_offline: usize) -> Self {
         Self { bounds, never_hold, max_offline, generation: AtomicU64::new(1), ..Self::default() }
@@ -123,24 +139,24 @@ impl Sessions {
         present: bool,
         now: Millis,
     ) -> Arc<Session> {
-        let known = self.sessions.lock().get(client_id).cloned();
-        if let Some(session) = known {
+        // one lock from here to there: no session ends between being found and being somebody's
+        let mut sessions = self.sessions.lock();
+        let known = sessions.get(client_id).cloned();
+        if present && let Some(session) = known {
             let mut state = session.state.lock();
-            if present {
-                (state.connection, state.ours) = (connection, true);
-                drop(state);
-                // it may just have been forgotten
-                self.sessions.lock().insert(Arc::clone(client_id), Arc::clone(&session));
-                return session;
-            }
-            let old = std::mem::take(&mut *state);
+            (state.connection, state.ours) = (connection, true);
             drop(state);
-            self.forget(&session, old);
+            return session;
         }
         let queue = Arc::new(Queue::new(self.next(), Arc::clone(client_id), None, self.bounds, now));
         let state = State { connection, ours: true, learn: present, ..State::default() };
         let session = Arc::new(Session { client_id: Arc::clone(client_id), queue, state: Mutex::new(state) });
-        self.sessions.lock().insert(Arc::clone(client_id), Arc::clone(&session));
+        sessions.insert(Arc::clone(client_id), Arc::clone(&session));
+        if let Some(known) = known {
+            let old = std::mem::take(&mut *known.state.lock());
+            drop(sessions);
+            self.forget(&known, old);
+        }
         session
     }
 
@@ -154,7 +170,7 @@ impl Sessions {
         state.ends = if expiry == u32::MAX { Millis::MAX } else { now + u64::from(expiry) * 1000 };
         drop(state);
         if expiry == 0 || self.are_too_many() {
-            self.end(session);
+            self.end(session, usize::MAX);
         }
     }
 
@@ -173,15 +189,13 @@ impl Sessions {
             }
             // as far as this node knows it is over: others may know better
             state.ours = false;
-            let over = state.guests == 0;
             drop(state);
-            if over {
-                self.end(&session);
-            }
+            self.end(&session, 0);
         }
     }
 
-    /// Notes a subscription that the upstream has accepted; the queue that it feeds.
+    /// Notes a subscription that the upstream has accepted; the queue that it feeds. None when the session is forgotten:
+    /// nobody would ever end what is noted for it.
     pub(super) fn subscribe(
         &self,
         session: &Arc<Session>,
@@ -192,8 +206,9 @@ impl Sessions {
     ) -> Option<Arc<Feed>> {
         let (group, plain) = topic::parse_subscription(&filter.path)?;
         let path: Arc<str> = filter.path.as_str().into();
+        let mut state = self.current(session)?;
         let queue = match group {
-            Some(name) => self.group(session, &path, name, now),
+            Some(name) => self.group(&state, &path, name, now),
             None => Arc::clone(&session.queue),
         };
         let feed = Arc::new(Feed {
@@ -205,7 +220,7 @@ impl Sessions {
             as_published: filter.retain_as_published,
         });
         feed.begin(plain);
-        let before = session.state.lock().feeds.insert(path, Arc::clone(&feed));
+        let before = state.feeds.insert(path, Arc::clone(&feed));
         before.iter().for_each(|before| before.end());
         self.tree.write().insert(plain, Arc::clone(&feed));
         self.generation.fetch_add(1, Ordering::Release);
@@ -278,10 +293,16 @@ impl Sessions {
         })
     }
 
-    fn group(&self, session: &Arc<Session>, path: &Arc<str>, name: &str, now: Millis) -> Arc<Queue> {
-        let known = session.state.lock().feeds.get(path).map(|feed| Arc::clone(&feed.queue));
-        if let Some(queue) = known {
-            return queue;
+    /// What is known of a session, unless it is forgotten, which takes both locks.
+    fn current<'a>(&self, session: &'a Arc<Session>) -> Option<MutexGuard<'a, State>> {
+        let sessions = self.sessions.lock();
+        let current = sessions.get(&session.client_id).is_some_and(|known| Arc::ptr_eq(known, session));
+        current.then(|| session.state.lock())
+    }
+
+    fn group(&self, state: &State, path: &Arc<str>, name: &str, now: Millis) -> Arc<Queue> {
+        if let Some(feed) = state.feeds.get(path) {
+            return Arc::clone(&feed.queue);
         }
         let mut groups = self.groups.lock();
         let group = groups.entry(Arc::clone(path)).or_insert_with(|| self.new_group(name, now));
@@ -296,10 +317,11 @@ impl Sessions {
         Group { queue: Arc::new(queue), members: 0 }
     }
 
-    fn end(&self, session: &Arc<Session>) {
+    /// Forgets a session that nobody has here, unless more than so many other nodes have it.
+    fn end(&self, session: &Arc<Session>, guests: usize) {
         let mut sessions = self.sessions.lock();
         let mut state = session.state.lock();
-        if state.connection != 0 {
+        if state.connection != 0 || state.guests > guests {
             return;
         }
         if sessions.get(&session.client_id).is_some_and(|known| Arc::ptr_eq(known, session)) {
@@ -336,3 +358,6 @@ impl Sessions {
         self.generation.fetch_add(1, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -52,7 +52,7 @@ impl Pair {
         self.relieve_if_deaf(now);
         let progress = self.release_held(cx, now);
         if self.reading_paused()
-            || self.client.pending() >= ANSWERS
+            || self.client.pending_in_all() >= ANSWERS
             || self.ending != Ending::No && !self.client.ready
         {
             return progress;
@@ -195,7 +195,7 @@ impl Pair {
             Packet::Subscribe(subscribe) => self.subscribe(subscribe, body, now),
             Packet::Unsubscribe(unsubscribe) => self.unsubscribe(unsubscribe, body),
             Packet::PubRel(ack) if self.local_qos2.remove(&ack.packet_id) => {
-                self.encoder.pubcomp(&mut self.client.output, ack.packet_id, ReasonCode::SUCCESS);
+                self.encoder.pubcomp(self.client.answers(), ack.packet_id, ReasonCode::SUCCESS);
                 KEPT
             }
             Packet::PubRel(ack) => {
@@ -221,7 +221,7 @@ impl Pair {
     fn publish(&mut self, publish: &Publish<'_>, body: &[u8], now: Millis) -> Next {
         if publish.qos == QoS::ExactlyOnce && self.local_qos2.contains(&publish.packet_id) {
             // sent again: it was answered here
-            self.encoder.pubrec(&mut self.client.output, publish.packet_id, ReasonCode::SUCCESS, None, &[]);
+            self.encoder.pubrec(self.client.answers(), publish.packet_id, ReasonCode::SUCCESS, None, &[]);
             return KEPT;
         }
         if let Err(error) = self.learn_alias(publish) {
@@ -385,7 +385,7 @@ impl Pair {
             .as_ref()
             .map_or([("", ""); 2], |(rate, wait)| [("tide-rate", rate), ("tide-wait-ms", wait)]);
         let user = if advice.is_some() { &user[..] } else { &[] };
-        let out = &mut self.client.output;
+        let out = self.client.answers();
         match publish.qos {
             QoS::AtMostOnce => {}
             QoS::AtLeastOnce => self.encoder.puback(out, publish.packet_id, reason, text, user),

@@ -14,6 +14,10 @@ use crate::wire::QoS;
 
 /// Topics whose queue a consumer remembers.
 const MOST_CHOICES: usize = 1_024;
+/// What the topics that the upstream gave numbers may weigh, in bytes.
+const MOST_ALIASES: usize = 256 * 1024;
+/// What such a topic weighs beside its own bytes.
+const ALIAS: usize = 64;
 
 /// A client as a consumer.
 pub(super) struct Consumer {
@@ -33,7 +37,30 @@ pub(super) struct Consumer {
     fresh: Vec<(u64, u64)>,
     /// Which queue a topic came through, where there is more than one.
     choices: HashMap<Box<str>, Option<u64>>,
-    aliases: BTreeMap<u16, Box<str>>,
+    aliases: Aliases,
+}
+
+/// Topics that the upstream gave numbers.
+#[derive(Default)]
+struct Aliases {
+    topics: BTreeMap<u16, Box<str>>,
+    /// The bytes that they weigh.
+    weight: usize,
+}
+
+impl Aliases {
+    /// Keeps one, if there is room. The message passes all the same, and so do those that come with the number alone: only,
+    /// where the consumer has more than one queue, it is not known which of them they came through, and none counts them.
+    fn set(&mut self, alias: u16, topic: &str) {
+        if let Some(before) = self.topics.remove(&alias) {
+            self.weight -= before.len() + ALIAS;
+        }
+        let weight = topic.len() + ALIAS;
+        if self.weight + weight <= MOST_ALIASES {
+            self.weight += weight;
+            self.topics.insert(alias, topic.into());
+        }
+    }
 }
 
 /// What a consumer has of a queue. It leaves the queue when nothing feeds it any more and it is done with what it was sent.
@@ -67,7 +94,7 @@ impl Consumer {
             sent: VecDeque::new(),
             fresh: Vec::new(),
             choices: HashMap::new(),
-            aliases: BTreeMap::new(),
+            aliases: Aliases::default(),
         }
     }
 
@@ -191,13 +218,13 @@ impl Consumer {
     /// The queue that a message came through.
     pub(super) fn choose(&mut self, delivered: &Delivered<'_>) -> Option<u64> {
         if let (Some(alias), false) = (delivered.alias, delivered.topic.is_empty()) {
-            self.aliases.insert(alias, delivered.topic.into());
+            self.aliases.set(alias, delivered.topic);
         }
         if self.queues.len() <= 1 && !self.session.state.lock().learn {
             return self.queues.keys().next().copied();
         }
         let topic = match (delivered.topic, delivered.alias) {
-            ("", Some(alias)) => self.aliases.get(&alias)?,
+            ("", Some(alias)) => self.aliases.topics.get(&alias)?,
             (topic, _) => topic,
         };
         if let Some(known) = self.choices.get(topic) {
@@ -381,6 +408,30 @@ mod tests {
         paths.iter().for_each(|path| house.consumer.remove(path, 1));
         house.consumer.remove("a", 1);
         assert_eq!((house.consumer.subscriptions(), seen(&queue).0), (0, 0));
+    }
+
+    /// Whatever the upstream says: a number that is not kept stands for nothing, and not for what it stood for before.
+    #[test]
+    fn aliases_are_kept_within_bounds() {
+        let mut house = House::new();
+        let (own, group) =
+            (house.subscribe("a/#", false).number, house.subscribe("$share/g/b", false).number);
+        let mut choose = |topic: &str, alias| {
+            let (qos, alias) = (QoS::AtMostOnce, Some(alias));
+            let message =
+                Delivered { qos, retain: false, dup: false, topic, packet_id: 0, alias, payload: 0 };
+            house.consumer.choose(&message)
+        };
+        assert_eq!((choose("b", 1), choose("", 1)), (Some(group), Some(group)));
+        let long = format!("a/{}", "x".repeat(60_000));
+        (2..=100).for_each(|alias| assert_eq!(choose(&long, alias), Some(own)));
+        assert_eq!((choose("", 1), choose("", 2), choose("", 100)), (Some(group), Some(own), None));
+        (2..=u16::MAX).for_each(|alias| assert_eq!(choose("a/x", alias), Some(own)));
+        assert_eq!((choose("", 2), choose("", u16::MAX)), (Some(own), None));
+        assert_eq!((choose(&"x".repeat(65_535), 1), choose("", 1)), (None, None), "there is no room for it");
+        let aliases = &house.consumer.aliases;
+        let weight: usize = aliases.topics.values().map(|topic| topic.len() + ALIAS).sum();
+        assert!(weight == aliases.weight && weight <= MOST_ALIASES, "{weight}");
     }
 
     #[test]

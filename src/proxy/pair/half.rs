@@ -23,6 +23,10 @@ pub(super) struct Half {
     /// To be written, from `written` on.
     pub(super) output: Vec<u8>,
     written: usize,
+    /// Bytes to come of a message that is too large to be kept: they go on as they come.
+    pub(super) passing: usize,
+    /// Our own packets that go out behind it.
+    behind: Vec<u8>,
     /// Bytes that the socket has taken so far.
     pub(super) taken: u64,
     unflushed: bool,
@@ -40,6 +44,8 @@ impl Half {
             input,
             output: Vec::new(),
             written: 0,
+            passing: 0,
+            behind: Vec::new(),
             taken: 0,
             unflushed: false,
             ended: false,
@@ -52,14 +58,35 @@ impl Half {
         self.output.len() - self.written
     }
 
+    /// The same with what has to wait behind a message that goes on in pieces.
+    pub(super) fn pending_in_all(&self) -> usize {
+        self.pending() + self.behind.len()
+    }
+
+    /// Where packets of our own are put: never into the middle of another one.
+    pub(super) fn answers(&mut self) -> &mut Vec<u8> {
+        if self.passing > 0 { &mut self.behind } else { &mut self.output }
+    }
+
+    /// Passes on what belongs to a message that goes on in pieces; how many bytes that is.
+    pub(super) fn pass(&mut self, bytes: &[u8]) -> usize {
+        let count = self.passing.min(bytes.len());
+        self.output.extend_from_slice(&bytes[..count]);
+        self.passing -= count;
+        if self.passing == 0 {
+            self.output.append(&mut std::mem::take(&mut self.behind));
+        }
+        count
+    }
+
     /// Whether all that can be written was.
     pub(super) fn is_flushed(&self) -> bool {
         self.broken || self.pending() == 0 && !self.unflushed
     }
 
-    /// Bytes that will have been taken when all that is here now is.
+    /// Bytes that will have been taken when all that is here now is, with the rest of what goes on in pieces.
     pub(super) fn end_of_output(&self) -> u64 {
-        self.taken + self.pending() as u64
+        self.taken + (self.pending() + self.passing) as u64
     }
 
     /// Reads into `memory`; how many bytes came, none when nothing is there or will come.

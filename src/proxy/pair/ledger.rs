@@ -116,9 +116,12 @@ impl Pair {
     /// The upstream has let the client in.
     pub(super) fn begin_consuming(&mut self, present: bool, now: Millis) {
         let session = self.proxy.sessions.attach(&self.client_id, self.inbox.number, present, now);
+        // it may have subscribed before the upstream let it in
+        self.control.iter().for_each(|filter| session.note_control(filter, true, self.inbox.number));
         for filter in &session.state.lock().control {
-            self.proxy.control.subscribe(filter, &self.inbox, false);
-            self.control.insert(filter.clone());
+            if self.control.insert(filter.clone()) {
+                self.proxy.control.subscribe(filter, &self.inbox, false);
+            }
         }
         let mut consumer = Consumer::new(Arc::clone(&session), self.receive_maximum.into());
         let known: Vec<_> = session
@@ -230,9 +233,7 @@ impl Pair {
     pub(super) fn end_consuming(&mut self, now: Millis) {
         let Some(mut consumer) = self.consumer.take() else { return };
         consumer.part(now);
-        let session = &consumer.session;
-        session.state.lock().control = std::mem::take(&mut self.control);
-        self.proxy.sessions.detach(session, self.inbox.number, self.session_expiry, now);
+        self.proxy.sessions.detach(&consumer.session, self.inbox.number, self.session_expiry, now);
     }
 }
 

@@ -87,6 +87,8 @@ pub(super) struct Pair {
     own_pings: u32,
     aliases: BTreeMap<u16, Alias>,
     alias_maximum: u16,
+    /// Aliases that the client allows the upstream.
+    aliases_taken: u16,
     /// Largest packet that the upstream takes, where it says so.
     largest: u32,
     /// SUBSCRIBEs and UNSUBSCRIBEs that the upstream has not answered, as far as they matter.
@@ -186,6 +188,7 @@ impl Pair {
             own_pings: 0,
             aliases: BTreeMap::new(),
             alias_maximum: 0,
+            aliases_taken: connect.topic_alias_maximum,
             largest: u32::MAX,
             subscribing: Waiting::default(),
             unsubscribing: Waiting::default(),
@@ -279,7 +282,7 @@ impl Pair {
     fn deliver_notes(&mut self, cx: &mut Context<'_>) {
         // nothing may follow a DISCONNECT
         let over = matches!(self.ending, Ending::Closing(_) | Ending::Over);
-        let room = self.accepted && !over && self.client.pending() < ANSWERS;
+        let room = self.accepted && !over && self.client.pending_in_all() < ANSWERS;
         for note in self.inbox.take(cx.waker(), room) {
             let publish = Outgoing {
                 dup: false,
@@ -293,7 +296,7 @@ impl Pair {
                 properties: &note.properties,
                 payload: &note.payload,
             };
-            if self.encoder.publish(&mut self.client.output, &publish) {
+            if self.encoder.publish(self.client.answers(), &publish) {
                 self.proxy.stats.delivered.add(1);
             }
         }
@@ -331,7 +334,7 @@ impl Pair {
             return;
         }
         if self.accepted {
-            self.encoder.disconnect(&mut self.client.output, reason, text, None);
+            self.encoder.disconnect(self.client.answers(), reason, text, None);
         }
         let client = &*self.client_id;
         tracing::debug!(client, reason = format_args!("0x{:02x}", reason.0), text, "closing");

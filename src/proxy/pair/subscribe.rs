@@ -90,7 +90,7 @@ impl Pair {
             }
         }
         if let Some(known) = codes.iter().copied().collect::<Option<Vec<_>>>() {
-            self.encoder.suback(&mut self.client.output, subscribe.packet_id, &known);
+            self.encoder.suback(self.client.answers(), subscribe.packet_id, &known);
             return KEPT;
         }
         let weight = body.len() + codes.len() * FILTER;
@@ -159,6 +159,7 @@ impl Pair {
             return ReasonCode::QUOTA_EXCEEDED;
         }
         self.control.insert(plain.into());
+        self.note_control(plain, true);
         let retained = match filter.retain_handling {
             RetainHandling::Always => true,
             RetainHandling::IfNew => new,
@@ -175,7 +176,7 @@ impl Pair {
             codes.push(self.proxy.control.owns(filter).then(|| self.unsubscribe_control(filter)));
         }
         if let Some(known) = codes.iter().copied().collect::<Option<Vec<_>>>() {
-            self.encoder.unsuback(&mut self.client.output, unsubscribe.packet_id, &known);
+            self.encoder.unsuback(self.client.answers(), unsubscribe.packet_id, &known);
             return KEPT;
         }
         let weight = body.len() + codes.len() * FILTER;
@@ -203,8 +204,16 @@ impl Pair {
         if !self.control.remove(filter) {
             return ReasonCode::NO_SUBSCRIPTION_EXISTED;
         }
+        self.note_control(filter, false);
         self.proxy.control.unsubscribe(filter, &self.inbox);
         ReasonCode::SUCCESS
+    }
+
+    /// The session knows it from now on: another connection may take it over at any time.
+    fn note_control(&self, filter: &str, subscribes: bool) {
+        if let Some(consumer) = &self.consumer {
+            consumer.session.note_control(filter, subscribes, self.inbox.number);
+        }
     }
 
     /// Puts our codes into the upstream's SUBACK.

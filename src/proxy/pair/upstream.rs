@@ -6,7 +6,7 @@ use super::{BOUND, Ending, Fate, Pair, Scratch};
 use crate::broker::clock::Millis;
 use crate::broker::held::advice;
 use crate::proxy::connack::{self, Own};
-use crate::proxy::frames::{self, Nonsense};
+use crate::proxy::frames::{self, Delivered, Nonsense};
 use crate::proxy::upstreams::Health;
 use crate::wire::{Frame, ReasonCode, Version};
 
@@ -56,10 +56,25 @@ impl Pair {
         let (version, maximum) = (self.encoder.version, self.proxy.settings.session.max_packet_size as usize);
         let (mut at, mut from) = (0, 0);
         self.upstream.ready = false;
+        if self.client.passing > 0 {
+            at = self.client.pass(bytes);
+            from = at;
+        }
         let outcome = loop {
             let found = match frames::find(&bytes[at..], version, maximum) {
                 Ok(Some(found)) => found,
                 Ok(None) => break Ok(()),
+                Err(Nonsense::TooLarge) => match self.begin_large(&bytes[at..], now) {
+                    Ok(Some(length)) => {
+                        self.client.output.extend_from_slice(&bytes[from..at]);
+                        self.client.passing = length;
+                        at += self.client.pass(&bytes[at..]);
+                        from = at;
+                        continue;
+                    }
+                    Ok(None) => break Ok(()),
+                    Err(what) => break Err(what),
+                },
                 Err(what) => break Err(what),
             };
             let end = at + found.header + found.body;
@@ -87,6 +102,38 @@ impl Pair {
         at
     }
 
+    /// A packet begins that is larger than what is kept: how long it is, none when more of it must be seen. A message to
+    /// an MQTT 3.1.1 client may be so large, for that client cannot say what it takes: without it the upstream would
+    /// send it again and again, and nothing else. An MQTT 5 client has told the upstream.
+    fn begin_large(&mut self, bytes: &[u8], now: Millis) -> Result<Option<usize>, Nonsense> {
+        let (first, version) = (bytes[0], self.encoder.version);
+        if version != Version::V311 || !self.accepted || first >> 4 != frames::PUBLISH {
+            return Err(Nonsense::TooLarge);
+        }
+        let (body, start) = frames::varint(bytes, 1).ok_or(Nonsense::Length)?;
+        let Some(topic) = frames::two(bytes, start) else { return Ok(None) };
+        // a topic and a packet identifier
+        let seen = start + body.min(2 + usize::from(topic) + 2);
+        if bytes.len() < seen {
+            return Ok(None);
+        }
+        let delivered = frames::delivered(version, first, &bytes[start..seen])?;
+        self.delivers(&delivered, now)?;
+        Ok(Some(start + body))
+    }
+
+    /// A message goes to the client.
+    fn delivers(&mut self, delivered: &Delivered<'_>, now: Millis) -> Result<(), Nonsense> {
+        if delivered.alias.is_some_and(|alias| alias == 0 || alias > self.aliases_taken) {
+            return Err(Nonsense::Alias);
+        }
+        if self.proxy.measured {
+            self.note_delivery(delivered, now);
+        }
+        self.proxy.stats.delivered.add(1);
+        Ok(())
+    }
+
     /// Decides about one packet.
     fn decide(&mut self, found: Frame, body: &[u8], now: Millis) -> Result<Fate, Nonsense> {
         let kind = found.first >> 4;
@@ -97,11 +144,7 @@ impl Pair {
             frames::CONNACK => self.connack(body, now),
             frames::PUBLISH => {
                 let delivered = frames::delivered(self.encoder.version, found.first, body)?;
-                if self.proxy.measured {
-                    self.note_delivery(&delivered, now);
-                }
-                self.proxy.stats.delivered.add(1);
-                Ok(Fate::Pass)
+                self.delivers(&delivered, now).map(|()| Fate::Pass)
             }
             frames::PUBACK | frames::PUBREC => self.advise(found.first, body),
             frames::SUBACK => self.suback(body, now),
@@ -215,7 +258,7 @@ impl Pair {
             return;
         }
         self.proxy.counts.lost.add(1);
-        let cut = !self.upstream.input.is_empty();
+        let cut = !self.upstream.input.is_empty() || self.client.passing > 0;
         if self.proxy.lines.lost.allows(now) {
             let (client, upstream) = (&*self.client_id, self.proxy.upstreams.name(self.address));
             tracing::info!(client, upstream, in_a_packet = cut, "the upstream closed the connection");

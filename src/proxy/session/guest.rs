@@ -124,10 +124,10 @@ impl Sessions {
                 state.guests = state.guests.saturating_sub(1);
                 // once nobody has it, a sweep ends it
                 state.ends = state.ends.max(now + STAYS);
-                let nobody = state.guests == 0 && !state.ours;
+                let ours = state.ours;
                 drop(state);
-                if nobody && self.are_too_many() {
-                    self.end(&session);
+                if !ours && self.are_too_many() {
+                    self.end(&session, 0);
                 }
             }
         }
