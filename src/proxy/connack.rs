@@ -27,7 +27,7 @@ pub(super) struct Own<'a> {
 
 const ASSIGNED_CLIENT_ID: u8 = 0x12;
 const TOPIC_ALIAS_MAXIMUM: u8 = 0x22;
-pub(super) const MAXIMUM_PACKET_SIZE: u8 = 0x27;
+const MAXIMUM_PACKET_SIZE: u8 = 0x27;
 
 /// Reads the body of a CONNACK.
 pub(super) fn read(version: Version, body: &[u8]) -> Result<Answer, Nonsense> {

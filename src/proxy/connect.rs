@@ -1,8 +1,6 @@
-//! Changing a CONNECT where the proxy must: an identifier for a client that brings none, a will that is thrown away, a
-//! largest packet that is no larger than what the proxy takes.
+//! Changing a CONNECT where the proxy must: an identifier for a client that brings none, a will that is thrown away.
 
-use super::connack::MAXIMUM_PACKET_SIZE;
-use super::frames::{binary, each_property, header, varint, write_varint};
+use super::frames::{binary, header, varint};
 use crate::wire::Version;
 
 /// What a CONNECT is to say in place of what it says.
@@ -11,14 +9,12 @@ pub(super) struct Changes<'a> {
     /// The client identifier.
     pub(super) id: Option<&'a str>,
     pub(super) without_will: bool,
-    /// Largest packet that may come, in MQTT 5.
-    pub(super) maximum_packet_size: Option<u32>,
 }
 
 impl Changes<'_> {
     /// Whether there are none.
     pub(super) fn is_none(&self) -> bool {
-        self.id.is_none() && !self.without_will && self.maximum_packet_size.is_none()
+        self.id.is_none() && !self.without_will
     }
 }
 
@@ -29,14 +25,11 @@ pub(super) fn rewrite(version: Version, body: &[u8], changes: Changes<'_>) -> Op
     let flags_at = level + 1;
     let flags = *body.get(flags_at)?;
     let mut at = flags_at + 3;
-    let mut new = body.get(..at)?.to_vec();
     if version == Version::V5 {
         let (length, start) = varint(body, at)?;
         at = start + length;
-        let properties = with_maximum(body.get(start..at)?, changes.maximum_packet_size)?;
-        write_varint(&mut new, properties.len());
-        new.extend(properties);
     }
+    let mut new = body.get(..at)?.to_vec();
     let (own_id, mut rest) = binary(body, at)?;
     let id = changes.id.map_or(own_id, str::as_bytes);
     new.extend(u16::try_from(id.len()).ok()?.to_be_bytes());
@@ -57,22 +50,6 @@ pub(super) fn rewrite(version: Version, body: &[u8], changes: Changes<'_>) -> Op
     Some(packet)
 }
 
-/// The properties with this Maximum Packet Size in place of their own.
-fn with_maximum(properties: &[u8], maximum: Option<u32>) -> Option<Vec<u8>> {
-    let Some(maximum) = maximum else { return Some(properties.to_vec()) };
-    let mut kept = Vec::with_capacity(properties.len() + 5);
-    each_property(properties, |id, value| {
-        if id != MAXIMUM_PACKET_SIZE {
-            kept.push(id);
-            kept.extend_from_slice(value);
-        }
-    })
-    .ok()?;
-    kept.push(MAXIMUM_PACKET_SIZE);
-    kept.extend(maximum.to_be_bytes());
-    Some(kept)
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
@@ -85,17 +62,12 @@ mod tests {
         // MQTT 5, will with QoS 1 and retain, user and password, keep-alive 9, session expiry 1
         let mut body = b"\0\x04MQTT\x05\xEE\0\x09\x05\x11\0\0\0\x01\0\0".to_vec();
         body.extend(b"\x05\x18\0\0\0\x02\0\x01w\0\x03bye\0\x04user\0\x04pass");
-        let changes = Changes { id: Some("abc"), without_will: true, maximum_packet_size: Some(70_000) };
-        let packet = rewrite(Version::V5, &body, changes).unwrap();
+        let packet = rewrite(Version::V5, &body, Changes { id: Some("abc"), without_will: true }).unwrap();
         let found = frame(&packet, 1000).unwrap().unwrap();
         let Packet::Connect(connect) = decode(None, found, &packet[found.header..]).unwrap() else {
             panic!()
         };
         assert_eq!((&*connect.client_id, connect.keep_alive, connect.session_expiry), ("abc", 9, 1));
-        assert_eq!(connect.maximum_packet_size, Some(70_000));
-        let lower = Changes { maximum_packet_size: Some(500), ..Changes::default() };
-        let packet = rewrite(Version::V5, &packet[found.header..], lower).unwrap();
-        assert!(packet.ends_with(b"\x0A\x11\0\0\0\x01\x27\0\0\x01\xF4\0\x03abc\0\x04user\0\x04pass"));
         assert_eq!((connect.will, connect.user.as_deref()), (None, Some("user")));
         assert_eq!(connect.password.as_deref(), Some(&b"pass"[..]));
         let same = rewrite(Version::V5, &body, Changes::default()).unwrap();

@@ -109,11 +109,7 @@ async fn admit(
 /// The CONNECT that the upstream gets.
 fn passed_on(proxy: &Proxy, connect: &Connect, packet: Vec<u8>, admitted: &Admitted) -> Vec<u8> {
     let id = admitted.assigned.then_some(&*admitted.client_id);
-    // what is larger the upstream throws away for this client, in place of sending it again and again
-    let largest = proxy.settings.session.max_packet_size;
-    let larger = connect.maximum_packet_size.is_none_or(|own| own > largest);
-    let maximum_packet_size = (connect.version == Version::V5 && larger).then_some(largest);
-    let changes = Changes { id, without_will: admitted.without_will, maximum_packet_size };
+    let changes = Changes { id, without_will: admitted.without_will };
     if changes.is_none() {
         return packet;
     }

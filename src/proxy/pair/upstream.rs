@@ -102,18 +102,27 @@ impl Pair {
         at
     }
 
-    /// A packet begins that is larger than what is kept: how long it is, none when more of it must be seen. A message to
-    /// an MQTT 3.1.1 client may be so large, for that client cannot say what it takes: without it the upstream would
-    /// send it again and again, and nothing else. An MQTT 5 client has told the upstream.
+    /// A packet begins that is larger than what is kept: how long it is, none when more of it must be seen. Only a message may
+    /// be so large. It goes on all the same: else the upstream would send it again and again, and nothing else.
     fn begin_large(&mut self, bytes: &[u8], now: Millis) -> Result<Option<usize>, Nonsense> {
         let (first, version) = (bytes[0], self.encoder.version);
-        if version != Version::V311 || !self.accepted || first >> 4 != frames::PUBLISH {
+        if !self.accepted || first >> 4 != frames::PUBLISH {
             return Err(Nonsense::TooLarge);
         }
         let (body, start) = frames::varint(bytes, 1).ok_or(Nonsense::Length)?;
         let Some(topic) = frames::two(bytes, start) else { return Ok(None) };
-        // a topic and a packet identifier
-        let seen = start + body.min(2 + usize::from(topic) + 2);
+        let identifier = if first & 0b0110 == 0 { 0 } else { 2 };
+        let mut seen = start + 2 + usize::from(topic) + identifier;
+        if version == Version::V5 {
+            let Some((length, properties)) = frames::varint(bytes, seen) else {
+                // a length has up to four bytes
+                return if bytes.len() < seen + 4 { Ok(None) } else { Err(Nonsense::Length) };
+            };
+            seen = properties + length;
+        }
+        if seen > start + body || seen > self.proxy.settings.session.max_packet_size as usize {
+            return Err(Nonsense::TooLarge);
+        }
         if bytes.len() < seen {
             return Ok(None);
         }
