@@ -281,6 +281,7 @@ impl Queue {
         } else if state.upstream.depth() > 0 {
             let waited = state.upstream.delay(moment(now)).as_nanos() / 1_000_000;
             state.account.waited(waited);
+            state.idle.took(waited);
         }
         if qos == QoS::AtMostOnce {
             state.own.done += 1;

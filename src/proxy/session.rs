@@ -58,6 +58,9 @@ pub(super) struct Session {
     pub(super) state: Mutex<State>,
 }
 
+/// Control topics that a client may subscribe to.
+pub(super) const MOST_CONTROL: usize = 1_000;
+
 /// What changes in a session.
 #[derive(Default)]
 pub(super) struct State {
@@ -89,9 +92,9 @@ impl Session {
         if state.connection != connection {
             return;
         }
-        if subscribes {
+        if subscribes && state.control.len() < MOST_CONTROL {
             state.control.insert(filter.into());
-        } else {
+        } else if !subscribes {
             state.control.remove(filter);
         }
     }
@@ -207,6 +210,11 @@ impl Sessions {
         let (group, plain) = topic::parse_subscription(&filter.path)?;
         let path: Arc<str> = filter.path.as_str().into();
         let mut state = self.current(session)?;
+        let guest = connection == 0;
+        if guest && state.connection != 0 && (!state.learn || state.feeds.contains_key(&path)) {
+            // its client is here: we know better than others, unless we have to learn it
+            return None;
+        }
         let queue = match group {
             Some(name) => self.group(&state, &path, name, now),
             None => Arc::clone(&session.queue),
@@ -215,7 +223,7 @@ impl Sessions {
             queue,
             qos: filter.qos,
             never: self.never_holds(group, &session.client_id, user, &filter.path),
-            guest: connection == 0,
+            guest,
             not_from: filter.no_local.then_some(connection),
             as_published: filter.retain_as_published,
         });

@@ -61,9 +61,11 @@ impl Curve {
     /// Forgets what is at the tail, from message number `end` on.
     pub(super) fn cut(&mut self, end: u64) {
         while let Some(last) = self.last_mut() {
-            let over = last.end.wrapping_sub(end);
-            if over < last.end.wrapping_sub(last.start) {
-                last.end = end;
+            let (all, over) = (last.end.wrapping_sub(last.start), last.end.wrapping_sub(end));
+            if over < all {
+                // the others came evenly before those
+                let steps = (all - over).saturating_sub(1) as f64 / all.saturating_sub(1).max(1) as f64;
+                (last.to, last.end) = (last.from + last.to.since(last.from).scale(steps), end);
                 return;
             }
             self.len -= 1;

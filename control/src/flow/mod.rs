@@ -10,7 +10,7 @@ use curve::Curve;
 
 /// Counts of one queue since its start, which always conserve: arrived = departed + dropped + lost + waiting.
 ///
-/// Counters wrap at 2^64 and the equation holds modulo 2^64.
+/// Counters wrap at 2^64 and the equation holds modulo 2^64. What is taken back has not arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
     /// Messages that entered the queue.

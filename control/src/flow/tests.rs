@@ -124,6 +124,7 @@ enum Step {
     Depart(u64, u64),
     Discard(u64, u64),
     Lose(u64, u64),
+    Undo(u64, u64),
     Read(u64),
     ClockBack(u64),
 }
@@ -135,6 +136,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (ms.clone(), 0u64..20).prop_map(|(t, n)| Step::Depart(t, n)),
         1 => (ms.clone(), 0u64..5).prop_map(|(t, n)| Step::Discard(t, n)),
         1 => (ms.clone(), 0u64..5).prop_map(|(t, n)| Step::Lose(t, n)),
+        1 => (ms.clone(), 0u64..10).prop_map(|(t, n)| Step::Undo(t, n)),
         1 => ms.clone().prop_map(Step::Read),
         1 => ms.prop_map(Step::ClockBack),
     ]
@@ -161,6 +163,11 @@ proptest! {
                 }
                 Step::Discard(ms, n) => { model.drain(..flow.discard(go(&mut now, ms), n) as usize); }
                 Step::Lose(ms, n) => { model.drain(..flow.lose(go(&mut now, ms), n) as usize); }
+                Step::Undo(ms, n) => {
+                    let undone = flow.undo(go(&mut now, ms), n);
+                    prop_assert_eq!(undone, n.min(model.len() as u64));
+                    model.truncate(model.len() - undone as usize);
+                }
                 Step::Read(ms) => {
                     let reading = flow.read(go(&mut now, ms));
                     prop_assert!(reading.least_depth <= reading.depth);

@@ -370,6 +370,9 @@ impl Nodes {
                     None
                 }
             };
+            if told.consumers > 0 {
+                guest.iter().for_each(|guest| proxy.sessions.give_up(guest, now));
+            }
             // what nobody subscribes to is no queue, whoever feeds it
             let Some(queue) = proxy.sessions.queue_of(&owner) else { continue };
             let (rank, own) = ((told.since_ms, other.number), self.rank(&queue));
@@ -388,7 +391,7 @@ impl Nodes {
         // a node tells of so many at a time: who tells of others each time does not make us remember all of them
         if other.queues.len() > 2 * MOST_QUEUES {
             let over = other.queues.extract_if(|_, known| known.silent).filter_map(|(_, known)| known.guest);
-            over.for_each(|guest| proxy.sessions.see_off(guest, now));
+            over.for_each(|guest| proxy.sessions.turn_away(guest, now));
         }
         true
     }

@@ -276,8 +276,31 @@ async fn no_node_makes_another_remember_without_end() {
         let payload = said("b", seq).replace("[]", &format!("[{}]", queues.join(",")));
         proxy.nodes.as_ref().unwrap().hear(&proxy, &topic_of("b"), payload.as_bytes());
     }
-    let nodes = proxy.nodes.as_ref().unwrap().state.lock();
-    assert!(nodes.others["b"].queues.len() <= 2 * MOST_QUEUES);
+    proxy.sessions.sweep(proxy.clock.now() + 1);
+    assert!(proxy.nodes.as_ref().unwrap().state.lock().others["b"].queues.len() <= 2 * MOST_QUEUES);
+    assert!(proxy.sessions.list().len() <= 2 * MOST_QUEUES);
+}
+
+/// A client that kept its session here has moved to another node, and ends its subscription there: this one does not go on telling of
+/// it, however much its own publishers feed it.
+#[tokio::test]
+async fn a_client_that_has_moved_is_for_others_to_tell_of() {
+    let proxy = node("a");
+    let now = proxy.clock.now();
+    let session = proxy.sessions.attach(&"c".into(), 7, false, now);
+    proxy.sessions.subscribe(&session, &filter("s/#", QoS::AtLeastOnce), None, 7, now).unwrap();
+    session.queue.join(now, 10);
+    session.queue.arrive(now, 9, QoS::AtLeastOnce, 1);
+    assert_eq!(tells(&proxy).queues[0].qos, Some(1));
+    session.queue.part(now, 10, 0, 0, false);
+    proxy.sessions.detach(&session, 7, u32::MAX, now);
+    assert_eq!(tells(&proxy).queues[0].qos, Some(1), "it may come back");
+    hear_of_client(&proxy, 1);
+    assert_eq!(tells(&proxy).queues[0].qos, None, "it is at another node");
+    let over = proxy.clock.now() + 100_000;
+    proxy.nodes.as_ref().unwrap().sweep(&proxy, over);
+    proxy.sessions.sweep(over + 100_000);
+    assert!(proxy.sessions.matching("s/1").is_empty());
 }
 
 /// Another node says that a client is there.

@@ -162,3 +162,23 @@ impl Half {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Packets of our own go behind a message that goes on in pieces, not into it.
+    #[test]
+    fn nothing_comes_into_the_middle_of_a_message() {
+        let (stream, _other) = tokio::io::duplex(64);
+        let mut half = Half::new(Stream::other(stream, ([127, 0, 0, 1], 1).into()), Vec::new());
+        half.passing = 10;
+        assert_eq!(half.pass(b"0123"), 4);
+        half.answers().extend(b"own");
+        assert_eq!((half.pending(), half.pending_in_all(), half.end_of_output()), (4, 7, 10));
+        assert_eq!(half.pass(b"456789next"), 6, "the next packet is not of this message");
+        assert_eq!(half.output, b"0123456789own");
+        half.answers().extend(b"!");
+        assert_eq!(half.output, b"0123456789own!");
+    }
+}

@@ -11,6 +11,7 @@ use crate::broker::clock::Millis;
 use crate::broker::refusals::{Asked, GATEWAY};
 use crate::broker::topic;
 use crate::proxy::frames::{self, Nonsense, binary, header, varint};
+use crate::proxy::session::MOST_CONTROL;
 use crate::wire::{Filter, QoS, ReasonCode, RetainHandling, Subscribe, Unsubscribe, Version, WireError};
 
 /// What SUBSCRIBEs of one client that wait for the upstream's answer may weigh, and as much for UNSUBSCRIBEs, in bytes. One
@@ -18,8 +19,6 @@ use crate::wire::{Filter, QoS, ReasonCode, RetainHandling, Subscribe, Unsubscrib
 const MOST_WAITING: usize = 4 * 1024 * 1024;
 /// What a filter weighs beside its own bytes.
 const FILTER: usize = 32;
-/// Control topics that one client may subscribe to.
-const MOST_CONTROL: usize = 1_000;
 /// 0x9E: shared subscriptions are not supported, here for control topics.
 const NOT_SHARED: ReasonCode = ReasonCode(0x9E);
 

@@ -19,9 +19,9 @@ use crate::broker::clock::{Millis, moment};
 const MOST: usize = 64;
 const STRETCH: Millis = 50;
 
-/// No node has more messages in a queue at a time, nor is there more beside what nodes count: sums over all nodes stay far from the
-/// bounds of a number, whatever nodes say.
-pub(in crate::proxy) const MOST_THERE: i64 = 1 << 40;
+/// No node has so many more publishers' messages than consumers' ones since it knows a queue, nor is there so much beside what
+/// nodes count: sums over all nodes stay far from the bounds of a number, whatever nodes say.
+pub(in crate::proxy) const MOST_THERE: i64 = 1 << 48;
 
 /// What one node counted of a queue since it knows it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -139,7 +139,7 @@ impl State {
         let fewer = before.saturating_sub(waiting);
         let undone = self.upstream.undo(at, fewer.min(too_many));
         let left = self.upstream.depart(at, fewer - undone);
-        self.backlog = self.backlog.saturating_sub(left);
+        self.backlog = self.backlog.saturating_sub(left).min(self.upstream.depth());
         if done > 0 {
             self.account.depart(at, done, soonest);
         }

@@ -241,7 +241,8 @@ impl Reckoned {
     /// The same, so many milliseconds after it was last heard of. What it turned out to be more by then is shown little by
     /// little until the next time: it did not happen all at once.
     fn due_evenly(&mut self, millis: u64, interval: u64) -> u64 {
-        let still = self.behind * interval.saturating_sub(millis) / interval.max(1);
+        let left = interval.saturating_sub(millis) as f64 / interval.max(1) as f64;
+        let still = (self.behind as f64 * left) as u64;
         let shown = self.booked.saturating_sub(still).max(self.shown);
         shown - std::mem::replace(&mut self.shown, shown)
     }

@@ -7,8 +7,8 @@ use crate::broker::clock::Millis;
 const IDLE: Millis = 250;
 /// How long they must have had nothing to do again and again, each time within `IDLE`, for the same.
 const OFTEN: Millis = 2_000;
-/// How long a message may be on its way through a broker with nothing else to do. It is shorter than what may wait: else as
-/// many lost messages as may wait would never be missed, and consumers have less to do for ever.
+/// How long a message may at least be on its way through a broker with nothing else to do. It is shorter than what may wait: else
+/// as many lost messages as may wait would never be missed, and consumers have less to do for ever.
 const ON_ITS_WAY: Millis = 50;
 
 /// Since when consumers have had nothing to do.
@@ -25,11 +25,23 @@ pub(super) struct Idle {
     /// Messages that just came may be on their way: those of this piece of time and of the one before.
     piece: Millis,
     fresh: (u64, u64),
+    /// The shortest time that a message took to a consumer. Where lost ones are thought to wait, all seem to take longer: that
+    /// of earlier ones counts.
+    way: Option<Millis>,
 }
 
 impl Idle {
     pub(super) fn new(now: Millis) -> Self {
-        Self { since: now, arrived: 0, last: now, often: now, least: u64::MAX, piece: now, fresh: (0, 0) }
+        Self {
+            since: now,
+            arrived: 0,
+            last: now,
+            often: now,
+            least: u64::MAX,
+            piece: now,
+            fresh: (0, 0),
+            way: None,
+        }
     }
 
     /// Messages came.
@@ -37,6 +49,11 @@ impl Idle {
         self.turn_over(now);
         self.arrived += count;
         self.fresh.1 += count;
+    }
+
+    /// A message came to a consumer so many milliseconds after it was published.
+    pub(super) fn took(&mut self, millis: Millis) {
+        self.way = Some(self.way.map_or(millis, |way| way.min(millis)));
     }
 
     /// Consumers have something to do.
@@ -70,8 +87,9 @@ impl Idle {
     }
 
     fn turn_over(&mut self, now: Millis) {
-        if now >= self.piece + ON_ITS_WAY {
-            let before = if now < self.piece + 2 * ON_ITS_WAY { self.fresh.1 } else { 0 };
+        let on_its_way = self.way.map_or(IDLE, |way| way.saturating_mul(2).clamp(ON_ITS_WAY, IDLE));
+        if now >= self.piece + on_its_way {
+            let before = if now < self.piece + 2 * on_its_way { self.fresh.1 } else { 0 };
             (self.piece, self.fresh) = (now, (before, 0));
         }
     }

@@ -112,8 +112,26 @@ impl Sessions {
         }
     }
 
+    /// Another node has the client of a session: if it was here last, what is known of it here ends soon unless others tell of it.
+    pub(in crate::proxy) fn give_up(&self, guest: &Guest, now: Millis) {
+        let Place::Session(session) = &guest.place else { return };
+        let mut state = session.state.lock();
+        if state.ours && state.connection == 0 {
+            (state.ours, state.ends) = (false, state.ends.min(now + STAYS));
+        }
+    }
+
     /// The other node speaks of it no longer. Its client may be on its way here, and find what the upstream kept for it.
     pub(in crate::proxy) fn see_off(&self, guest: Guest, now: Millis) {
+        self.forget_after(guest, now + STAYS);
+    }
+
+    /// The same, but nobody waits for its client: there are too many of these.
+    pub(in crate::proxy) fn turn_away(&self, guest: Guest, now: Millis) {
+        self.forget_after(guest, now);
+    }
+
+    fn forget_after(&self, guest: Guest, until: Millis) {
         match guest.place {
             Place::Group(feed) => {
                 let path = feed.queue.group_path();
@@ -123,12 +141,7 @@ impl Sessions {
                 let mut state = session.state.lock();
                 state.guests = state.guests.saturating_sub(1);
                 // once nobody has it, a sweep ends it
-                state.ends = state.ends.max(now + STAYS);
-                let ours = state.ours;
-                drop(state);
-                if !ours && self.are_too_many() {
-                    self.end(&session, 0);
-                }
+                state.ends = state.ends.max(until);
             }
         }
     }
@@ -176,15 +189,13 @@ impl Sessions {
         session
     }
 
-    /// Notes what other nodes know of a session. Where its client is here we know better, unless we have to learn it.
+    /// Notes what other nodes know of a session.
     fn subscribe_for(&self, session: &Arc<Session>, filters: &[String], qos: QoS, now: Millis) {
         for path in filters {
-            let state = session.state.lock();
-            let known = state.feeds.get(&**path).map(|feed| feed.qos);
-            if known == Some(qos) || state.connection != 0 && (!state.learn || known.is_some()) {
+            let known = session.state.lock().feeds.get(&**path).map(|feed| feed.qos);
+            if known == Some(qos) {
                 continue;
             }
-            drop(state);
             let filter = Filter {
                 path: path.clone(),
                 qos,
