@@ -6,6 +6,7 @@
 
 mod books;
 mod elsewhere;
+mod feed;
 mod hold;
 mod idle;
 mod told;
@@ -22,11 +23,12 @@ use self::books::Strangers;
 pub(super) use self::books::{Counts, MOST_THERE};
 use self::elsewhere::Other;
 pub(super) use self::elsewhere::{Heard, Hearing};
+pub(super) use self::feed::Feed;
+use self::feed::Terms;
 use self::idle::Idle;
 use self::told::Told;
 pub(super) use self::told::Word;
 use crate::broker::clock::{Millis, moment};
-use crate::broker::tree::Subscribed;
 use crate::hold::{HeldGates, Released};
 use crate::ledger::{Account, MOST_FILTERS, Measured, QUIET_TURNS, name};
 use crate::wire::QoS;
@@ -124,60 +126,6 @@ struct State {
 
 /// Who knows a queue for how long: when a node met it, in milliseconds since 1970, and the node's number.
 pub(super) type Rank = (u64, u64);
-
-/// A subscription as the tree holds it.
-pub(super) struct Feed {
-    pub(super) queue: Arc<Queue>,
-    pub(super) qos: QoS,
-    /// It must not hold publishers.
-    pub(super) never: bool,
-    /// Its client is at another node.
-    pub(super) guest: bool,
-    /// The connection that does not want its own messages.
-    pub(super) not_from: Option<u64>,
-    /// The consumer gets the retain flag as it was published, so that it does not tell what was stored.
-    pub(super) as_published: bool,
-}
-
-impl Feed {
-    /// It is in force.
-    pub(super) fn begin(&self, filter: &str) {
-        self.queue.subscribed(filter, self.qos, self.never, self.guest);
-    }
-
-    /// It is in force no longer.
-    pub(super) fn end(&self) {
-        self.queue.state.lock().terms.count(self.qos, self.never, self.guest, -1);
-    }
-}
-
-/// How many subscriptions that are in force want what.
-#[derive(Debug, Default)]
-struct Terms {
-    /// By QoS: those of clients that are here, and of all clients.
-    here: [i64; 3],
-    all: [i64; 3],
-    /// Those that must not hold publishers.
-    never: i64,
-}
-
-impl Terms {
-    fn count(&mut self, qos: QoS, never: bool, guest: bool, by: i64) {
-        self.here[qos as usize] += if guest { 0 } else { by };
-        self.all[qos as usize] += by;
-        self.never += if never { by } else { 0 };
-    }
-
-    /// The highest QoS of all.
-    fn qos(&self) -> QoS {
-        highest(&self.all).unwrap_or(QoS::AtMostOnce)
-    }
-}
-
-fn highest(counts: &[i64; 3]) -> Option<QoS> {
-    let all = [QoS::ExactlyOnce, QoS::AtLeastOnce, QoS::AtMostOnce];
-    all.into_iter().find(|qos| counts[*qos as usize] > 0)
-}
 
 impl Queue {
     pub(super) fn new(
@@ -407,7 +355,7 @@ impl Queue {
     /// The highest QoS of those who subscribe here, if somebody does. Only that is told to other nodes: those who repeat what
     /// others said would go on saying to each other what is over.
     pub(super) fn own_qos(&self) -> Option<QoS> {
-        highest(&self.state.lock().terms.here)
+        self.state.lock().terms.here()
     }
 
     /// The highest QoS of all who subscribe.
@@ -493,12 +441,6 @@ impl Measured for Queue {
         drop(state);
         released.open();
         Some(report)
-    }
-}
-
-impl Subscribed for Feed {
-    fn key(&self) -> (bool, usize) {
-        (self.queue.group.is_some(), self.queue.number as usize)
     }
 }
 

@@ -131,6 +131,30 @@ fn filter(path: &str, qos: QoS) -> Filter {
     }
 }
 
+/// What one node says to another one.
+fn talk(from: &Arc<Proxy>, to: &Arc<Proxy>) {
+    let nodes = from.nodes.as_ref().unwrap();
+    to.nodes.as_ref().unwrap().hear(to, &nodes.topic, &nodes.tell(from));
+}
+
+/// A publisher of the node sends something; how many queues that feeds.
+fn fed(proxy: &Proxy) -> usize {
+    let feeds = proxy.sessions.matching("s/1");
+    for feed in &feeds {
+        feed.queue.arrive(1, 7, QoS::AtLeastOnce, 1);
+    }
+    feeds.len()
+}
+
+/// Nodes talk to each other, while publishers of both send.
+fn talk_and_feed(a: &Arc<Proxy>, b: &Arc<Proxy>) {
+    for (from, to) in [(a, b), (b, a), (a, b), (b, a)] {
+        talk(from, to);
+        fed(a);
+        fed(b);
+    }
+}
+
 /// What a queue may do follows the subscriptions that are in force, not those that were.
 #[tokio::test]
 async fn what_is_subscribed_to_no_longer_does_not_count() {
@@ -161,10 +185,6 @@ async fn what_is_subscribed_to_no_longer_does_not_count() {
 #[tokio::test]
 async fn nodes_do_not_go_on_saying_what_is_over() {
     let (a, b) = (node("a"), node("b"));
-    let talk = |from: &Arc<Proxy>, to: &Arc<Proxy>| {
-        let nodes = from.nodes.as_ref().unwrap();
-        to.nodes.as_ref().unwrap().hear(to, &nodes.topic, &nodes.tell(from));
-    };
     let member = |proxy: &Proxy, client: &str, qos| {
         let number = proxy.sessions.next();
         let session = proxy.sessions.attach(&client.into(), number, false, 1);
@@ -191,28 +211,10 @@ async fn nodes_do_not_go_on_saying_what_is_over() {
 #[tokio::test]
 async fn nodes_do_not_remember_groups_that_have_no_member() {
     let (a, b) = (node("a"), node("b"));
-    let talk = |from: &Arc<Proxy>, to: &Arc<Proxy>| {
-        let nodes = from.nodes.as_ref().unwrap();
-        to.nodes.as_ref().unwrap().hear(to, &nodes.topic, &nodes.tell(from));
-    };
-    let fed = |proxy: &Proxy| {
-        let feeds = proxy.sessions.matching("s/1");
-        for feed in &feeds {
-            feed.queue.arrive(1, 7, QoS::AtLeastOnce, 1);
-        }
-        feeds.len()
-    };
-    let rounds = || {
-        for (from, to) in [(&a, &b), (&b, &a), (&a, &b), (&b, &a)] {
-            talk(from, to);
-            fed(&a);
-            fed(&b);
-        }
-    };
     let session = a.sessions.attach(&"c".into(), 7, false, 1);
     let path = filter("$share/w/s/#", QoS::AtLeastOnce);
     a.sessions.subscribe(&session, &path, None, 7, 1).unwrap().queue.join(1, 10);
-    rounds();
+    talk_and_feed(&a, &b);
     assert_eq!((fed(&a), fed(&b)), (1, 1));
     assert!(tells(&b).queues[0].qos.is_none() && tells(&a).queues[0].qos == Some(1));
     a.sessions.unsubscribe(&session, "$share/w/s/#");
@@ -222,7 +224,7 @@ async fn nodes_do_not_remember_groups_that_have_no_member() {
     talk(&a, &b);
     assert_eq!(consumers(), 0, "nobody waits for those who are gone");
     b.nodes.as_ref().unwrap().sweep(&b, b.clock.now() + 60_000);
-    rounds();
+    talk_and_feed(&a, &b);
     assert_eq!((fed(&a), fed(&b)), (0, 0));
 }
 
@@ -230,35 +232,17 @@ async fn nodes_do_not_remember_groups_that_have_no_member() {
 #[tokio::test]
 async fn nodes_do_not_remember_sessions_that_are_over() {
     let (a, b) = (node("a"), node("b"));
-    let talk = |from: &Arc<Proxy>, to: &Arc<Proxy>| {
-        let nodes = from.nodes.as_ref().unwrap();
-        to.nodes.as_ref().unwrap().hear(to, &nodes.topic, &nodes.tell(from));
-    };
-    let fed = |proxy: &Proxy| {
-        let feeds = proxy.sessions.matching("s/1");
-        for feed in &feeds {
-            feed.queue.arrive(1, 7, QoS::AtLeastOnce, 1);
-        }
-        feeds.len()
-    };
-    let rounds = || {
-        for (from, to) in [(&a, &b), (&b, &a), (&a, &b), (&b, &a)] {
-            talk(from, to);
-            fed(&a);
-            fed(&b);
-        }
-    };
     let session = a.sessions.attach(&"c".into(), 7, false, 1);
     a.sessions.subscribe(&session, &filter("s/#", QoS::AtLeastOnce), None, 7, 1).unwrap().queue.join(1, 10);
-    rounds();
+    talk_and_feed(&a, &b);
     assert_eq!((fed(&a), fed(&b)), (1, 1));
     let now = a.clock.now();
     a.sessions.detach(&session, 7, 0, now);
     assert_eq!((fed(&a), fed(&b)), (0, 1));
-    rounds();
+    talk_and_feed(&a, &b);
     b.nodes.as_ref().unwrap().sweep(&b, now + 60_000);
     b.sessions.sweep(now + 200_000);
-    rounds();
+    talk_and_feed(&a, &b);
     assert_eq!((fed(&a), fed(&b)), (0, 0));
 }
 

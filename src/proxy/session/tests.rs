@@ -1,7 +1,5 @@
 #![allow(clippy::unwrap_used)]
 
-use std::time::Duration;
-
 use super::*;
 use crate::wire::{QoS, RetainHandling};
 
@@ -58,8 +56,13 @@ fn who_comes_back_finds_its_session_or_a_new_one() {
     std::thread::scope(|scope| {
         let mut state = away.state.lock();
         let back = scope.spawn(|| sessions.attach(&client, 2, true, 1));
-        // time to come as far as it can
-        std::thread::sleep(Duration::from_millis(100));
+        // until it has come as far as it can
+        for _ in 0..100_000 {
+            if sessions.sessions.is_locked() {
+                break;
+            }
+            std::thread::yield_now();
+        }
         // it ends, unless the one that comes back has the registry already
         if let Some(mut registry) = sessions.sessions.try_lock() {
             registry.remove(&client);
