@@ -92,9 +92,8 @@ struct Known {
     queue: Arc<Queue>,
     /// Some client of that node subscribes to it.
     guest: Option<Guest>,
-    /// The last message that told of it, and whether there was another one since: then no consumer is there any more.
+    /// The last message that told of it: after another one no consumer is there any more.
     seq: u64,
-    silent: bool,
     until: Millis,
 }
 
@@ -359,14 +358,15 @@ impl Nodes {
             // it has started again, and counts from zero
             other.queues.values().for_each(|known| known.queue.forget_node(now, other.number));
         }
-        (other.run, other.seq, other.until) = (message.run, message.seq, until);
+        let before = std::mem::replace(&mut other.seq, message.seq);
+        (other.run, other.until) = (message.run, until);
         for told in &message.queues {
             let Some(owner) = told.owner() else { continue };
-            let before = other.queues.remove(&owner).and_then(|known| known.guest);
+            let invited = other.queues.remove(&owner).and_then(|known| known.guest);
             let guest = match told.highest_qos() {
-                Some(qos) => proxy.sessions.invite(before.as_ref(), &owner, &told.filters, qos, now),
+                Some(qos) => proxy.sessions.invite(invited.as_ref(), &owner, &told.filters, qos, now),
                 None => {
-                    before.into_iter().for_each(|guest| proxy.sessions.see_off(guest, now));
+                    invited.into_iter().for_each(|guest| proxy.sessions.see_off(guest, now));
                     None
                 }
             };
@@ -381,16 +381,18 @@ impl Nodes {
             if queue.hear(hearing, told.heard()) {
                 proxy.ledger.enter(queue.number, Arc::clone(&queue) as _);
             }
-            other.queues.insert(owner, Known { queue, guest, seq: message.seq, silent: false, until });
+            other.queues.insert(owner, Known { queue, guest, seq: message.seq, until });
         }
         let number = other.number;
-        for known in other.queues.values_mut().filter(|known| known.seq != message.seq && !known.silent) {
-            known.silent = true;
-            known.queue.forget_node(now, number);
-        }
+        // what it told of the last time and not any more
+        let ended = other.queues.values().filter(|known| known.seq == before);
+        ended.for_each(|known| known.queue.forget_node(now, number));
         // a node tells of so many at a time: who tells of others each time does not make us remember all of them
         if other.queues.len() > 2 * MOST_QUEUES {
-            let over = other.queues.extract_if(|_, known| known.silent).filter_map(|(_, known)| known.guest);
+            let over = other
+                .queues
+                .extract_if(|_, known| known.seq != message.seq)
+                .filter_map(|(_, known)| known.guest);
             over.for_each(|guest| proxy.sessions.turn_away(guest, now));
         }
         true
@@ -419,3 +421,5 @@ pub(crate) fn is_node_id(id: &str) -> bool {
 mod talk_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod world;
